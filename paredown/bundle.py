@@ -1,0 +1,217 @@
+"""Save and load: a plain Hugging Face folder plus paredown.json and paredown.safetensors.
+
+Nothing here runs code from a file: weights are safetensors, the rest is JSON, and every file is checked by its sha256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoTokenizer
+
+from paredown.errors import BadBundle, BadSetting, ParedownError
+from paredown.kinds import KINDS, Kind, kind_named
+from paredown.model import AdaptiveModel
+from paredown.plan import Plan
+from paredown.registry import heads, tasks
+
+FORMAT = 1
+FACTS, WEIGHTS = "paredown.json", "paredown.safetensors"
+
+
+def load(
+    source: str | Path,
+    *,
+    task: str | None = None,
+    num_labels: int | None = None,
+    labels: list[str] | None = None,
+    plan: Plan | dict[str, Any] | str | None = None,
+    **stock_settings: Any,
+) -> AdaptiveModel:
+    """A model from a bundle, a Hugging Face folder or a hub id.
+
+    `task` is a kind of answer (single_label, multi_label, regression, token_label) or a task of the catalogue;
+    a bundle knows its own. Other settings (dtype, revision, attn_implementation, …) go to transformers.
+    """
+    folder = Path(source)
+    facts = _facts(folder) if (folder / FACTS).is_file() else None
+    if facts is not None:
+        _verify(folder, facts)
+        if task is not None or num_labels is not None or labels is not None:
+            raise BadSetting(f"{folder} is a bundle and knows its own task and labels; leave task and labels out")
+        kind = kind_named(facts["kind"])
+        model = AdaptiveModel(*_stock(source, kind, None, stock_settings), kind)
+        _restore(model, folder, facts)
+    else:
+        kind, known = _kind(task)
+        model = AdaptiveModel(*_stock(source, kind, _label_names(kind, num_labels, labels or known), stock_settings), kind)
+    if plan is not None:
+        model.plan = Plan.of(plan)
+        model.check(model.plan)
+    return model.eval()
+
+
+def save(model: AdaptiveModel, folder: str | Path) -> None:
+    """Write a bundle; an old one in its place is replaced only when the new one is complete."""
+    with staged(folder) as fresh:
+        model.stock.save_pretrained(fresh)
+        if model.tokenizer is not None:
+            model.tokenizer.save_pretrained(fresh)
+        save_file(_own_weights(model), fresh / WEIGHTS, metadata={"format": "pt"})
+        facts = {
+            "format": FORMAT,
+            "kind": model.kind.name,
+            "head": None if model.head is None else heads.to_json(model.head),
+            "head_layers": list(model.head_layers),
+            "doubt": model.doubt is not None,
+            "plan": model.plan.to_json(),
+            "sha256": {path.name: _sha256(path) for path in sorted(fresh.iterdir())},
+        }
+        (fresh / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def staged(folder: str | Path) -> Iterator[Path]:
+    """A temporary sibling to write into; it takes the folder's place when everything is on the disk."""
+    folder = Path(folder).resolve()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        yield fresh
+        fresh.chmod(0o755)
+        for path in [*fresh.rglob("*"), fresh]:
+            _sync(path)
+        if folder.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+            folder.rename(old / folder.name)
+            fresh.rename(folder)
+            shutil.rmtree(old)
+        else:
+            fresh.rename(folder)
+        _sync(folder.parent)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _stock(source: str | Path, kind: Kind, names: list[str] | None, settings: dict[str, Any]) -> tuple[Any, Any]:
+    """The Hugging Face model and tokenizer: safetensors only, no remote code."""
+    changes: dict[str, Any] = {}
+    if names is not None:
+        changes = {
+            "num_labels": len(names),
+            "id2label": dict(enumerate(names)),
+            "label2id": {name: place for place, name in enumerate(names)},
+        }
+    if kind.problem_type is not None:
+        changes["problem_type"] = kind.problem_type
+    safe = {"trust_remote_code": False}
+    try:
+        config = AutoConfig.from_pretrained(source, **changes, **safe, **_hub_settings(settings))
+        cls = getattr(transformers, kind.auto_class)
+        stock = cls.from_pretrained(source, config=config, use_safetensors=True, **safe, **settings)
+        tokenizer = AutoTokenizer.from_pretrained(source, **safe, **_hub_settings(settings))
+    except (OSError, ValueError, SafetensorError) as error:
+        raise BadBundle(f"{source} cannot be loaded as a {kind.name} model: {error}") from error
+    return stock, tokenizer
+
+
+def _hub_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: settings[name] for name in ("revision", "token", "cache_dir", "local_files_only") if name in settings}
+
+
+def _kind(task: str | None) -> tuple[Kind, list[str] | None]:
+    """The kind of answer a task wants, and its labels where they are known."""
+    if task is None or task in KINDS:
+        return KINDS[task or "single_label"], None
+    entry = tasks.make(task)
+    return kind_named(entry.kind), list(entry.labels)
+
+
+def _label_names(kind: Kind, number: int | None, names: list[str] | None) -> list[str] | None:
+    if names is not None and number is not None and len(names) != number:
+        raise BadSetting(f"num_labels={number}, but {len(names)} labels are named: {', '.join(names)}")
+    if names is None and kind.name == "regression":
+        number = number or 1
+    return names if names is not None else None if number is None else [f"LABEL_{place}" for place in range(number)]
+
+
+def _own_weights(model: AdaptiveModel) -> dict[str, torch.Tensor]:
+    """What the Hugging Face folder does not hold; a tensor that heads share is written once."""
+    state = {name: value for name, value in model.named_parameters() if not name.startswith("stock.")}
+    return {name: value.detach().cpu().contiguous() for name, value in state.items()}
+
+
+def _restore(model: AdaptiveModel, folder: Path, facts: dict[str, Any]) -> None:
+    try:
+        if facts["head"] is not None:
+            model.grow_heads(heads.from_json(facts["head"]), facts["head_layers"])
+        if facts["doubt"]:
+            model.grow_doubt()
+        saved, ours = load_file(folder / WEIGHTS), _own_weights(model)
+        if saved.keys() != ours.keys() or any(saved[name].shape != ours[name].shape for name in ours):
+            raise BadBundle(f"{folder / WEIGHTS} does not hold the weights its {FACTS} describes")
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if name in saved:
+                    parameter.copy_(saved[name])
+        model.plan = Plan.from_json(facts["plan"])
+        model.check(model.plan)
+    except (KeyError, TypeError, SafetensorError) as error:
+        raise BadBundle(f"{folder / FACTS} is not a complete description: {error!r}") from error
+    except BadBundle:
+        raise
+    except ParedownError as error:
+        raise BadBundle(f"{folder / FACTS}: {error}") from error
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+    except (ValueError, UnicodeDecodeError) as error:
+        raise BadBundle(f"{folder / FACTS} is not JSON: {error}") from error
+    if not isinstance(facts, dict) or not isinstance(facts.get("sha256"), dict) or not isinstance(facts.get("kind"), str):
+        raise BadBundle(f"{folder / FACTS} does not describe a bundle")
+    if facts.get("format") != FORMAT:
+        raise BadBundle(f"{folder} has format {facts.get('format')!r}; this version reads format {FORMAT}")
+    return facts
+
+
+def _verify(folder: Path, facts: dict[str, Any]) -> None:
+    """Every file is there, inside the folder, and unchanged; weights that the manifest does not name are refused."""
+    for name, digest in facts["sha256"].items():
+        path = folder / name
+        if Path(name).name != name or "\0" in name or path.is_symlink() or not path.is_file():
+            raise BadBundle(f"{folder}: {name!r} is missing or lies outside the bundle")
+        if _sha256(path) != digest:
+            raise BadBundle(f"{path} is damaged: its sha256 is not the one in {FACTS}")
+    unknown = [path.name for path in folder.glob("*.safetensors") if path.name not in facts["sha256"]]
+    if unknown or not {"config.json", WEIGHTS} <= facts["sha256"].keys():
+        raise BadBundle(f"{folder}: {FACTS} does not account for {', '.join(unknown) or f'config.json and {WEIGHTS}'}")
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

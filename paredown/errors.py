@@ -1,0 +1,35 @@
+"""Every error a user can cause, under one root, so that a caller can catch them all."""
+
+
+class ParedownError(Exception):
+    """Something the user asked for cannot be done; the message says what would be right."""
+
+
+class UnknownName(ParedownError, KeyError):
+    """No catalogue entry has that name."""
+
+    __str__ = Exception.__str__  # KeyError would print the message quoted
+
+
+class BadSetting(ParedownError, ValueError):
+    """A parameter has a value it cannot have."""
+
+
+class BadPlan(BadSetting):
+    """A plan that does not fit the model, the task or the format."""
+
+
+class BadInput(ParedownError, ValueError):
+    """Rows that cannot be read as text, pairs or labels."""
+
+
+class BadBundle(ParedownError):
+    """A saved folder that is damaged, unsafe or not a bundle."""
+
+
+class CannotWalk(ParedownError):
+    """An encoder that cannot be run layer by layer, with the reason."""
+
+
+class NonFiniteAnswer(ParedownError, ArithmeticError):
+    """The model answered NaN or infinity; that is never turned into a label."""

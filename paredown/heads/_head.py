@@ -1,0 +1,73 @@
+"""What every head shares: tokens in, a feature, and scores of the feature."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from paredown.errors import BadSetting
+from paredown.model import HeadShape
+
+Pool = Literal["first", "mean", "max"]
+
+
+class Head(nn.Module):
+    """A head after one layer. `feature` is what the learned exit rule reads too; `size` is its width."""
+
+    size: int
+
+    def feature(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """[rows, size], or [rows, tokens, size] where every token is answered."""
+        raise NotImplementedError
+
+    def score(self, feature: Tensor) -> Tensor:
+        """[…, labels]"""
+        raise NotImplementedError
+
+    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        return self.score(self.feature(hidden, mask))
+
+
+class HeadSpec:
+    """Base of the head specs: a frozen dataclass that builds one head for every layer asked for."""
+
+    name: ClassVar[str]
+
+    def build(self, shape: HeadShape) -> dict[int, Head]:
+        return {layer: self.build_one(shape) for layer in shape.layers}
+
+    def build_one(self, shape: HeadShape) -> Head:
+        raise NotImplementedError
+
+
+def pooled(hidden: Tensor, mask: Tensor, pool: Pool) -> Tensor:
+    """[rows, width] from the real tokens of each row alone."""
+    if pool == "first":
+        return hidden[:, 0]
+    real = mask.unsqueeze(-1)
+    if pool == "max":
+        return hidden.masked_fill(~real, float("-inf")).amax(1)
+    return (hidden * real).sum(1) / real.sum(1).to(hidden.dtype)
+
+
+def check_pool(pool: Pool, shape: HeadShape) -> None:
+    if shape.per_token and pool != "first":
+        raise BadSetting(f"every token is answered here, so there is nothing to pool; got pool={pool!r}")
+
+
+def plain(linear: nn.Linear) -> nn.Linear:
+    """A linear map with BERT's initial weights: normal with deviation 0.02, no bias."""
+    nn.init.normal_(linear.weight, std=0.02)
+    nn.init.zeros_(linear.bias)
+    return linear
+
+
+def copied(linear: nn.Linear) -> nn.Linear:
+    """A linear map that starts where another one stands and goes its own way."""
+    twin = nn.Linear(linear.in_features, linear.out_features)
+    with torch.no_grad():
+        twin.weight.copy_(linear.weight)
+        twin.bias.copy_(linear.bias)
+    return twin

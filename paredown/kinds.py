@@ -1,0 +1,142 @@
+"""What an answer is: one label, several labels, a number, or one label per token.
+
+Every kind but regression turns logits into log-probabilities of the same shape, [rows, items, classes]: one item for
+a single label, one per label for several, one per token for token labels. Exit rules and distillation see only items,
+so they need not know the kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paredown.errors import BadPlan, UnknownName
+
+Direction = Literal["forward", "reverse"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    name: str
+    problem_type: str | None  # as in Hugging Face's config.problem_type
+    auto_class: str = "AutoModelForSequenceClassification"
+    per_token: bool = False
+
+    def log_probs(self, logits: Tensor) -> Tensor:
+        """[rows, items, classes], computed in 32 bits whatever the model runs in."""
+        raise BadPlan(
+            f"{self.name} answers are numbers, not probabilities: entropy, confidence, margin and votes mean nothing "
+            "there; use patience with a tolerance, or the learned rule"
+        )
+
+    def predicted(self, logits: Tensor) -> Tensor:
+        """[rows, items]: the class of every item (the value itself for regression)."""
+        return self.log_probs(logits).argmax(-1)
+
+    def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        """The supervised loss, a mean over the labelled items."""
+        raise NotImplementedError
+
+    def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """[rows, items] in 0..1: how wrong each answer is; what the learned exit rule is taught to foresee."""
+        raise NotImplementedError
+
+    def distill(
+        self, student: Tensor, teacher: Tensor, counts: Tensor, temperature: float = 1.0, direction: Direction = "forward"
+    ) -> Tensor:
+        """KL(teacher || student) (forward) or KL(student || teacher) (reverse), mean over the items that count."""
+        ours, theirs = self.log_probs(student / temperature), self.log_probs(teacher / temperature)
+        target, guess = (theirs, ours) if direction == "forward" else (ours, theirs)
+        divergence = (target.exp() * (target - guess)).sum(-1)  # [rows, items]
+        counts = self.items(counts, divergence)
+        return temperature**2 * (divergence * counts).sum() / counts.sum().clamp(min=1)
+
+    def items(self, counts: Tensor, like: Tensor) -> Tensor:
+        """[rows, items] True where an item counts: per token as given, else everywhere."""
+        return counts.bool() if self.per_token else torch.ones_like(like, dtype=torch.bool)
+
+
+class SingleLabel(Kind):
+    def log_probs(self, logits: Tensor) -> Tensor:
+        return logits.float().log_softmax(-1).unsqueeze(1)
+
+    def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        return _cross_entropy(logits.float(), labels, smoothing)
+
+    def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return (logits.argmax(-1) != labels).float().unsqueeze(1)
+
+
+class MultiLabel(Kind):
+    def log_probs(self, logits: Tensor) -> Tensor:
+        logits = logits.float()
+        return torch.stack([F.logsigmoid(-logits), F.logsigmoid(logits)], dim=-1)
+
+    def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        soft = labels.float() * (1 - 2 * smoothing) + smoothing
+        return F.binary_cross_entropy_with_logits(logits.float(), soft)
+
+    def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return ((logits > 0) != labels.bool()).float().mean(-1, keepdim=True)
+
+
+class Regression(Kind):
+    def predicted(self, logits: Tensor) -> Tensor:
+        return logits.float()
+
+    def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        return F.mse_loss(logits.float(), labels.float().view_as(logits))
+
+    def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:
+        error = (logits.float() - labels.float().view_as(logits)).abs()
+        return error.mean(-1, keepdim=True).tanh()
+
+    def distill(
+        self, student: Tensor, teacher: Tensor, counts: Tensor, temperature: float = 1.0, direction: Direction = "forward"
+    ) -> Tensor:
+        return F.mse_loss(student.float(), teacher.float())
+
+
+class TokenLabel(Kind):
+    def log_probs(self, logits: Tensor) -> Tensor:
+        return logits.float().log_softmax(-1)
+
+    def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        if not (labels != IGNORED).any():
+            return logits.float().sum() * 0.0  # nothing labelled in this batch: no loss, but still a graph
+        return _cross_entropy(logits.float().flatten(0, 1), labels.flatten(), smoothing)
+
+    def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return ((logits.argmax(-1) != labels) & (labels != IGNORED)).float()
+
+
+IGNORED = -100  # the label of a token nobody asks about, as everywhere in Hugging Face
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+    """Cross entropy with 1 - smoothing on the gold label and the rest shared by the others."""
+    classes = logits.shape[-1]
+    # torch spreads `label_smoothing` over all classes, gold included; the published variant over the others only.
+    spread = smoothing * classes / (classes - 1) if classes > 1 else 0.0
+    return F.cross_entropy(logits, labels, label_smoothing=spread)
+
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        SingleLabel("single_label", "single_label_classification"),
+        MultiLabel("multi_label", "multi_label_classification"),
+        Regression("regression", "regression"),
+        TokenLabel("token_label", None, "AutoModelForTokenClassification", per_token=True),
+    )
+}
+
+
+def kind_named(name: str) -> Kind:
+    if name not in KINDS:
+        raise UnknownName(f"no kind of answer is called {name!r}; known: {', '.join(KINDS)}")
+    return KINDS[name]

@@ -1,0 +1,392 @@
+"""AdaptiveModel: a Hugging Face encoder with heads after its layers. trace() to train, answer() to infer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.utils import ModelOutput
+
+from paredown.errors import BadInput, BadPlan, BadSetting, NonFiniteAnswer
+from paredown.evidence import Evidence, keep_rows, not_a_number
+from paredown.kinds import Kind
+from paredown.plan import Plan
+from paredown.registry import heads as head_registry
+from paredown.rows import as_rows, collate, encode
+from paredown.stream import Stream
+from paredown.walk import Walk, evaluating
+
+# (hidden, layers run, layers in all) -> (what the head after this layer sees, what the next layer sees)
+Between = Callable[[Tensor, int, int], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class HeadShape:
+    """What a head needs to know of the model it grows on."""
+
+    width: int
+    labels: int
+    layers: tuple[int, ...]  # numbers of the layers that get a head
+    per_token: bool
+    dropout: float
+    pooler: nn.Linear | None  # the encoder's own, to start from or to share
+
+
+@dataclass
+class Trace:
+    """Everything every head says, with gradients."""
+
+    logits: dict[int, Tensor]  # by layer number, in the order the layers ran
+    doubt: dict[int, Tensor]  # likewise, where the model has learned to doubt
+    stock: Tensor  # what the model's own classifier says at the end
+    counts: Tensor  # [rows, tokens] tokens whose answer counts
+    last: int  # number of the last layer run
+
+    @property
+    def final(self) -> Tensor:
+        """The answer at full depth: the last layer's head if it has one, else the model's own classifier."""
+        return self.logits.get(self.last, self.stock)
+
+    @property
+    def exits(self) -> dict[int, Tensor]:
+        """Logits of every head a row could leave at, before the end."""
+        return {layer: logits for layer, logits in self.logits.items() if layer != self.last}
+
+
+@dataclass
+class Answer:
+    logits: Tensor  # [rows, labels], in the order the rows came
+    layers: Tensor  # [rows]  layers run
+    tokens: Tensor  # [rows]  token-layers run: the work done
+
+
+@dataclass
+class AdaptiveOutput(ModelOutput):
+    """What `forward` returns, so that transformers' pipelines can read it."""
+
+    logits: Tensor | None = None
+    layers: Tensor | None = None
+    tokens: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    label: Any  # a name; several names; a number; one name per word
+    score: float  # how sure: of the label, of the least sure label or word; the number itself for regression
+    scores: Any  # by label; one such dict per word where every token is answered
+    layers: int
+    tokens: int
+
+
+class AdaptiveModel(nn.Module):
+    """An encoder that spends compute where it is needed. `plan` says how; it can be changed at every call."""
+
+    def __new__(cls, stock: PreTrainedModel | None = None, *args: Any, **kwargs: Any) -> AdaptiveModel:
+        # Named like the model inside, because transformers' pipelines look at the class name.
+        if stock is not None and cls is AdaptiveModel:
+            cls = type(type(stock).__name__, (AdaptiveModel,), {"__module__": cls.__module__})
+        return super().__new__(cls)
+
+    def __init__(self, stock: PreTrainedModel, tokenizer: Any, kind: Kind, plan: Plan | None = None):
+        super().__init__()
+        self.stock = stock
+        self.tokenizer = tokenizer
+        self.kind = kind
+        self.walk = Walk(stock)
+        self.head: Any = None  # the spec all heads were built from
+        self.heads = nn.ModuleDict()  # by layer number
+        self.doubt: nn.Linear | None = None  # learned estimate of a head being wrong, shared by all heads
+        self.plan = plan or Plan()
+
+    # Where it comes from and goes to
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, **settings: Any) -> AdaptiveModel:
+        """A model from a bundle, a Hugging Face folder or a hub id; see `paredown.bundle.load` for the settings."""
+        from paredown.bundle import load
+
+        return load(source, **settings)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """A bundle: plain transformers still loads it at full depth."""
+        from paredown.bundle import save
+
+        save(self, folder)
+
+    # Facts
+
+    @property
+    def config(self) -> Any:
+        return self.stock.config
+
+    @property
+    def device(self) -> torch.device:
+        return self.stock.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.stock.dtype
+
+    @property
+    def labels(self) -> list[str]:
+        return [self.config.id2label[place] for place in range(self.config.num_labels)]
+
+    @property
+    def layers(self) -> int:
+        return len(self.walk.layers)
+
+    @property
+    def body(self) -> frozenset[str]:
+        """Names of the encoder's parameters (not of its classifier, the heads or the doubt)."""
+        ours = set(self.walk.body())
+        return frozenset(name for name, parameter in self.named_parameters() if parameter in ours)
+
+    def can_generate(self) -> bool:
+        return False  # asked by transformers' pipelines
+
+    # Growing
+
+    def grow_heads(self, spec: Any, layers: Sequence[int] | None = None) -> None:
+        """Put heads after some layers (default: all but the last). Growing the same heads again changes nothing."""
+        spec = head_registry.of(spec)
+        wanted = tuple(range(self.layers - 1)) if layers is None else tuple(sorted(layers))
+        if not wanted or not all(0 <= layer < self.layers for layer in wanted):
+            raise BadSetting(f"heads sit after layers 0 to {self.layers - 1}; got {list(wanted)}")
+        if self.head is not None:
+            if (self.head, self.head_layers) == (spec, wanted):
+                return
+            raise BadSetting(
+                f"this model already has {self.head.name} heads after layers {list(self.head_layers)}; "
+                f"drop_heads() first to grow {spec.name} after {list(wanted)}"
+            )
+        config = self.config
+        dropout = next((getattr(config, n) for n in ("hidden_dropout_prob", "dropout") if hasattr(config, n)), 0.1)
+        shape = HeadShape(
+            self.walk.width, config.num_labels, wanted, self.kind.per_token, float(dropout or 0.0), self.walk.pooler
+        )
+        self.head = spec
+        for layer, head in spec.build(shape).items():
+            self.heads[str(layer)] = head.to(device=self.device, dtype=self.dtype).train(self.training)
+
+    def grow_doubt(self) -> None:
+        """Let the model learn to foresee its heads' errors, for the learned exit rule."""
+        if not self.heads:
+            raise BadSetting("grow heads before doubt: it reads what the heads read")
+        if self.doubt is None:
+            size = next(iter(self.heads.values())).size
+            self.doubt = nn.Linear(size, 1, device=self.device, dtype=self.dtype).train(self.training)
+
+    def drop_heads(self) -> None:
+        self.head, self.doubt = None, None
+        self.heads = nn.ModuleDict()
+
+    @property
+    def head_layers(self) -> tuple[int, ...]:
+        return tuple(sorted(int(layer) for layer in self.heads))
+
+    # Plans
+
+    def depth_of(self, plan: Plan) -> tuple[int, ...]:
+        return tuple(range(self.layers)) if plan.depth is None else plan.depth
+
+    def check(self, plan: Plan) -> None:
+        """Raise BadPlan where a plan does not fit this model."""
+        depth = self.depth_of(plan)
+        if unknown := [layer for layer in depth if layer >= self.layers]:
+            raise BadPlan(f"the plan runs layer {unknown[0]}, but this encoder has layers 0 to {self.layers - 1}")
+        if plan.exit is None:
+            return
+        asked = tuple(run for run, layer in enumerate(depth[:-1], 1) if str(layer) in self.heads)
+        if not asked:
+            raise BadPlan("the plan has an exit rule, but no layer on its way has a head; train exits first")
+        plan.exit.check(self.kind, asked, self.doubt is not None)
+
+    # Training
+
+    def trace(
+        self, batch: dict[str, Tensor], depth: Sequence[int] | None = None, between: Between | None = None
+    ) -> Trace:
+        """Run every layer and every head. A frozen encoder runs without gradients; the heads keep theirs."""
+        way = tuple(range(self.layers)) if depth is None else tuple(depth)
+        learning = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in self.walk.body())
+        seen: dict[int, Tensor] = {}
+        with torch.set_grad_enabled(learning):
+            stream = self.walk.start(batch)
+            for run, layer in enumerate(way, 1):
+                stream = self.walk.step(stream, layer)
+                if between is not None:
+                    seen[layer], onward = between(stream.hidden, run, len(way))
+                    stream = stream.advance(onward)
+                elif str(layer) in self.heads or run == len(way):
+                    seen[layer] = stream.hidden
+        trace = Trace({}, {}, self.walk.stock_logits(seen[way[-1]], stream.mask), self._counts(batch), way[-1])
+        for layer in way:
+            if str(layer) in self.heads:
+                trace.logits[layer], doubt = self._ask(layer, seen[layer], stream.mask)
+                if doubt is not None:
+                    trace.doubt[layer] = doubt
+        return trace
+
+    def _ask(self, layer: int, hidden: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Logits and doubt of the head after a layer."""
+        head = self.heads[str(layer)]
+        feature = head.feature(self.walk.finish(hidden), mask)
+        doubt = None if self.doubt is None else self.doubt(feature).float().sigmoid().flatten(1)
+        return head.score(feature), doubt
+
+    def _counts(self, batch: dict[str, Tensor]) -> Tensor:
+        """[rows, tokens]: the tokens whose answer is wanted."""
+        if "labels" in batch and self.kind.per_token:
+            return batch["labels"] >= 0
+        return batch.get("answer_mask", batch["attention_mask"]).bool()
+
+    # Inference
+
+    @torch.inference_mode()
+    def answer(self, batch: dict[str, Tensor], plan: Plan | None = None) -> Answer:
+        """Answer a padded batch as the plan says. Rows leave the batch when their exit rule lets them."""
+        plan = self.plan if plan is None else Plan.of(plan)
+        self.check(plan)
+        depth, rule = self.depth_of(plan), plan.exit
+        with evaluating(self):
+            stream = self.walk.start(batch, may_drop=plan.reduce is not None)
+            memory = {} if rule is None else rule.start(len(stream), stream.row.device)
+            ledger = _Ledger(len(stream), stream.row.device)
+            for run, layer in enumerate(depth, 1):
+                if plan.reduce is not None and (keep := plan.reduce.keep(stream, layer, self)) is not None:
+                    stream = stream.keep_tokens(keep)
+                stream = self.walk.step(stream, layer)
+                ledger.ran(stream)
+                last = run == len(depth)
+                if not last and (rule is None or str(layer) not in self.heads):
+                    continue
+                evidence = self._evidence(stream, layer, run, batch)
+                said = evidence.logits if rule is None else rule.answer(evidence, memory)
+                if last:
+                    ledger.left(stream.row, said)
+                    break
+                leave, memory = rule.leave(evidence, memory)
+                if bool(leave.any()):
+                    ledger.left(stream.row[leave], said[leave])
+                    stream, memory = stream.keep_rows(~leave), keep_rows(memory, ~leave)
+                    if not len(stream):
+                        break
+        return ledger.answer()
+
+    def _evidence(self, stream: Stream, layer: int, run: int, batch: dict[str, Tensor]) -> Evidence:
+        """What the head after this layer says; without one, the model's own classifier speaks."""
+        hidden, mask, counts = stream.hidden, stream.mask, None
+        if self.kind.per_token:  # tokens that were dropped are answered from their last state
+            mask = mask if stream.all_mask is None else stream.all_mask
+            hidden, counts = stream.rejoined(), self._counts(batch)[stream.row]
+        if str(layer) in self.heads:
+            logits, doubt = self._ask(layer, hidden, mask)
+        else:
+            logits, doubt = self.walk.stock_logits(hidden, mask), None
+        return Evidence(self.kind, logits, run, counts, doubt)
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        plan: Plan | None = None,
+        **unused: Any,
+    ) -> AdaptiveOutput:
+        """`answer()` with the calling convention of transformers."""
+        if input_ids is None:
+            raise BadInput("input_ids are needed; inputs_embeds are not supported")
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        batch = {"input_ids": input_ids, "attention_mask": mask}
+        given = {"token_type_ids": token_type_ids, "position_ids": position_ids}
+        batch |= {name: value for name, value in given.items() if value is not None}
+        answer = self.answer(batch, plan)
+        return AdaptiveOutput(answer.logits, answer.layers, answer.tokens)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """With text, as in the `fastbert` package: `label, layers = model("some text", speed=0.5)`."""
+        if args and isinstance(args[0], str):
+            return self._say(*args, **kwargs)
+        return super().__call__(*args, **kwargs)
+
+    def _say(self, text: str, pair: str | None = None, speed: float | None = None) -> tuple[Any, int]:
+        plan = self.plan
+        if speed is not None:
+            if plan.exit is None:
+                raise BadPlan("the plan of this model has no exit rule, so there is no speed to set")
+            plan = plan.but(exit=plan.exit.at_speed(speed))
+        (prediction,) = self.predict([text if pair is None else (text, pair)], plan=plan)
+        return prediction.label, prediction.layers
+
+    def predict(
+        self, inputs: Any, plan: Plan | None = None, batch_size: int = 32, max_length: int | None = None
+    ) -> list[Prediction]:
+        """Predictions for texts, pairs or a dataset, in the order they came."""
+        rows = encode(self.tokenizer, [_unlabelled(row) for row in as_rows(inputs)], self.kind, self.labels, max_length)
+        found: dict[int, Prediction] = {}
+        order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
+        for start in range(0, len(order), batch_size):
+            places = order[start : start + batch_size]
+            batch = collate([rows[place] for place in places], self.tokenizer.pad_token_id, self.device)
+            answer = self.answer(batch, plan)
+            if bool((bad := not_a_number(answer.logits)).any()):
+                rotten = sorted(places[at] for at in bad.nonzero().flatten().tolist())
+                raise NonFiniteAnswer(f"the model answered NaN or infinity for rows {rotten[:10]}")
+            logits = answer.logits.float().cpu()
+            work = zip(answer.layers.tolist(), answer.tokens.tolist(), strict=True)
+            for at, (place, (layers, tokens)) in enumerate(zip(places, work, strict=True)):
+                said = logits[at : at + 1]
+                if self.kind.per_token:
+                    said = said[:, list(rows[place].first or ())]
+                found[place] = Prediction(*read(self.kind, said, self.labels), layers=layers, tokens=tokens)
+        return [found[place] for place in range(len(rows))]
+
+
+def read(kind: Kind, logits: Tensor, labels: list[str]) -> tuple[Any, float, Any]:
+    """Label, score and all scores of one row of logits [1, …]."""
+    if kind.name == "regression":
+        values = logits.flatten().tolist()
+        return (values[0] if len(values) == 1 else values), values[0], dict(zip(labels, values, strict=True))
+    probs = kind.log_probs(logits)[0].exp()  # [items, classes]
+    if kind.name == "multi_label":
+        chosen = [label for label, prob in zip(labels, probs[:, 1].tolist(), strict=True) if prob > 0.5]
+        return chosen, probs.amax(-1).min().item(), dict(zip(labels, probs[:, 1].tolist(), strict=True))
+    each = [dict(zip(labels, row, strict=True)) for row in probs.tolist()]
+    best = [labels[place] for place in probs.argmax(-1).tolist()]
+    sure = probs.amax(-1).min().item() if len(each) else 1.0
+    return (best, sure, each) if kind.per_token else (best[0], sure, each[0])
+
+
+def _unlabelled(row: Any) -> Any:
+    return type(row)(row.text, row.pair)
+
+
+@dataclass
+class _Ledger:
+    """Who left with which answer, and the work done for each row."""
+
+    rows: int
+    device: torch.device
+    said: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.layers = torch.zeros(self.rows, dtype=torch.long, device=self.device)
+        self.tokens = torch.zeros(self.rows, dtype=torch.long, device=self.device)
+
+    def ran(self, stream: Stream) -> None:
+        self.layers[stream.row] += 1
+        self.tokens[stream.row] += stream.mask.sum(1)
+
+    def left(self, rows: Tensor, logits: Tensor) -> None:
+        self.said.append((rows, logits))
+
+    def answer(self) -> Answer:
+        rows, logits = (torch.cat(parts) for parts in zip(*self.said, strict=True))
+        return Answer(logits[rows.argsort()], self.layers, self.tokens)
+

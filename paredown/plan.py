@@ -1,0 +1,101 @@
+"""Plan: how to spend compute, as one value. depth x exit x reduce, three axes that know nothing of each other."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch import Tensor
+
+from paredown.errors import BadPlan, BadSetting, UnknownName
+from paredown.evidence import Evidence, Memory
+from paredown.kinds import Kind
+from paredown.registry import exits, reducers
+
+if TYPE_CHECKING:
+    import torch
+
+    from paredown.model import AdaptiveModel
+    from paredown.stream import Stream
+
+
+class ExitRule(Protocol):
+    """When a row may leave. It sees the evidence and its own memory of each row, nothing else."""
+
+    def start(self, rows: int, device: torch.device) -> Memory: ...
+
+    def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
+        """[rows] True where a row leaves now, and the memory for the next head."""
+
+    def answer(self, evidence: Evidence, memory: Memory) -> Tensor:
+        """The logits a row leaves with; `memory` is as it was before this head spoke."""
+
+    def check(self, kind: Kind, asked: tuple[int, ...], has_doubt: bool) -> None:
+        """Raise BadPlan where the rule makes no sense; `asked` are the counts of layers run when it is asked."""
+
+
+class Reducer(Protocol):
+    """Which tokens stay. Asked before a layer; answers one boolean per token, never one number per batch."""
+
+    def keep(self, stream: Stream, layer: int, model: AdaptiveModel) -> Tensor | None:
+        """[rows, tokens] True where a token stays, or None where nothing is dropped before this layer."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    depth: tuple[int, ...] | None = None  # the layers that run, numbered from 0 as in the encoder; None: all
+    exit: Any = None  # an ExitRule or its short text ("entropy:0.3"); None: every row runs to the end
+    reduce: Any = None  # a Reducer or its short text; None: every token stays
+
+    def __post_init__(self) -> None:
+        if self.depth is not None:
+            depth = tuple(self.depth)
+            if not depth or not all(type(layer) is int and layer >= 0 for layer in depth):
+                raise BadPlan(f"depth must name at least one layer, numbered from 0; got {self.depth!r}")
+            object.__setattr__(self, "depth", depth)
+        for axis, catalogue in (("exit", exits), ("reduce", reducers)):
+            if (value := getattr(self, axis)) is not None:
+                object.__setattr__(self, axis, catalogue.of(value))
+
+    @classmethod
+    def of(cls, plan: Plan | dict[str, Any] | str | None) -> Plan:
+        """A plan from itself, its JSON object, or the short text of an exit rule."""
+        if plan is None:
+            return cls()
+        if isinstance(plan, dict):
+            return cls.from_json(plan)
+        return cls(exit=plan) if isinstance(plan, str) else plan
+
+    def but(self, **axes: Any) -> Plan:
+        """The same plan with some axes changed."""
+        return replace(self, **axes)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "depth": None if self.depth is None else list(self.depth),
+            "exit": None if self.exit is None else exits.to_json(self.exit),
+            "reduce": None if self.reduce is None else reducers.to_json(self.reduce),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any] | str) -> Plan:
+        try:
+            plan = json.loads(data) if isinstance(data, str) else data
+        except ValueError as error:
+            raise BadPlan(f"a plan must be JSON: {error}") from None
+        axes = {"depth", "exit", "reduce"}
+        if not isinstance(plan, dict) or not plan.keys() <= axes:
+            raise BadPlan(f"a plan has the keys {', '.join(sorted(axes))} and no others; got {plan!r:.80}")
+        depth = plan.get("depth")
+        if depth is not None and not isinstance(depth, list):
+            raise BadPlan(f"depth must be a list of layer numbers; got {depth!r:.80}")
+        try:
+            return cls(None if depth is None else tuple(depth), plan.get("exit"), plan.get("reduce"))
+        except (BadSetting, UnknownName) as error:
+            raise BadPlan(str(error)) from None
+
+    def __str__(self) -> str:
+        depth = "all layers" if self.depth is None else f"layers {','.join(map(str, self.depth))}"
+        parts = [depth] + [str(axis) for axis in (self.exit, self.reduce) if axis is not None]
+        return " · ".join(parts)

@@ -1,0 +1,178 @@
+"""Catalogues by name. An entry is a frozen dataclass of plain values, so it is also JSON and a short text."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import types
+import typing
+from typing import Any, Callable, Generic, TypeVar
+
+from paredown.errors import BadSetting, UnknownName
+
+Entry = TypeVar("Entry")
+
+
+class Registry(Generic[Entry]):
+    """What exists under one heading, and how to name it: `entropy:0.3`, `patience:4,tolerance=0.1`."""
+
+    def __init__(self, heading: str):
+        self.heading = heading
+        self._classes: dict[str, type] = {}
+        self._aliases: dict[str, tuple[type, dict[str, Any]]] = {}
+
+    def register(self, name: str) -> Callable[[type], type]:
+        """Class decorator: the class is known as `name` from now on."""
+
+        def add(cls: type) -> type:
+            if name in self:
+                raise BadSetting(f"two entries want to be the {self.heading} {name!r}")
+            if not (dataclasses.is_dataclass(cls) and cls.__dataclass_params__.frozen):  # type: ignore[attr-defined]
+                raise BadSetting(f"the {self.heading} {name!r} must be a frozen dataclass")
+            cls.name = name  # type: ignore[attr-defined]
+            self._classes[name] = cls
+            return cls
+
+        return add
+
+    def alias(self, name: str, target: str, **settings: Any) -> None:
+        """Another name for an entry with some settings chosen; they can still be overridden."""
+        if name in self:
+            raise BadSetting(f"two entries want to be the {self.heading} {name!r}")
+        self._aliases[name] = (self[target], settings)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._classes or name in self._aliases
+
+    def __getitem__(self, name: str) -> type:
+        if name in self._classes:
+            return self._classes[name]
+        if name in self._aliases:
+            return self._aliases[name][0]
+        known = self.names() + self.aliases()
+        near = difflib.get_close_matches(str(name), known, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise UnknownName(f"no {self.heading} is called {name!r}; {hint}known: {', '.join(known)}")
+
+    def names(self) -> list[str]:
+        return sorted(self._classes)
+
+    def aliases(self) -> list[str]:
+        return sorted(self._aliases)
+
+    def make(self, name: str, **settings: Any) -> Entry:
+        """An entry by name; every setting is checked against its field."""
+        cls = self[name]
+        if name in self._aliases:
+            settings = {**self._aliases[name][1], **settings}
+        hints = typing.get_type_hints(cls)
+        fields = {field.name for field in dataclasses.fields(cls) if field.init}
+        for key, value in settings.items():
+            if key not in fields:
+                near = difflib.get_close_matches(key, fields, n=1)
+                hint = f"did you mean {near[0]!r}? " if near else ""
+                raise BadSetting(f"{name} has no setting {key!r}; {hint}it has: {', '.join(sorted(fields)) or 'none'}")
+            settings[key] = _fit(value, hints[key], f"{name}.{key}")
+        try:
+            return cls(**settings)
+        except TypeError as error:  # a required setting is missing
+            raise BadSetting(f"{name}: {str(error).split(') ')[-1]}") from None
+
+    def parse(self, text: str) -> Entry:
+        """`name`, `name:value` for the first setting, or `name:value,key=value,…`."""
+        name, _, rest = text.strip().partition(":")
+        settings: dict[str, Any] = {}
+        positions = [field.name for field in dataclasses.fields(self[name]) if field.init]
+        for place, part in enumerate(_split(rest)):
+            key, equals, value = part.partition("=")
+            if not equals:
+                if place >= len(positions):
+                    raise BadSetting(f"{text!r} gives more values than {name} has settings")
+                key, value = positions[place], part
+            settings[key.strip()] = _literal(value.strip())
+        return self.make(name, **settings)
+
+    def of(self, entry: Entry | str | dict[str, Any]) -> Entry:
+        """An entry from itself, its short text or its JSON."""
+        if isinstance(entry, str):
+            return self.parse(entry)
+        if isinstance(entry, dict):
+            return self.from_json(entry)
+        if type(entry) not in self._classes.values():
+            raise BadSetting(f"{entry!r} is not a {self.heading}; known: {', '.join(self.names())}")
+        return entry
+
+    def to_json(self, entry: Entry) -> dict[str, Any]:
+        return {"name": entry.name, **dataclasses.asdict(entry)}  # type: ignore[attr-defined, call-overload]
+
+    def from_json(self, data: dict[str, Any]) -> Entry:
+        if not isinstance(data, dict) or not isinstance(data.get("name"), str):
+            raise BadSetting(f'a {self.heading} in JSON is an object with a "name"; got {data!r:.80}')
+        return self.make(data["name"], **{key: value for key, value in data.items() if key != "name"})
+
+
+def _split(text: str) -> list[str]:
+    """Split at commas outside brackets, so that a setting may be a tuple."""
+    parts, depth, start = [], 0, 0
+    for place, char in enumerate(text):
+        depth += (char in "([") - (char in ")]")
+        if char == "," and depth == 0:
+            parts.append(text[start:place])
+            start = place + 1
+    return [part for part in [*parts, text[start:]] if part.strip()]
+
+
+def _literal(text: str) -> Any:
+    lower = {"true": True, "false": False, "none": None}
+    if text.lower() in lower:
+        return lower[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _fit(value: Any, hint: Any, where: str) -> Any:
+    """`value` as the type its field declares (lists become tuples, whole numbers may stand for floats)."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        for option in inner:
+            try:
+                return _fit(value, option, where)
+            except BadSetting:
+                continue
+    elif origin is typing.Literal:
+        if value in inner:
+            return value
+    elif origin is tuple and isinstance(value, (list, tuple)):
+        return tuple(_fit(item, inner[0], where) for item in value)
+    elif hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    elif hint is int and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    elif hint in (bool, str) and isinstance(value, hint):
+        return value
+    elif hint is type(None) and value is None:
+        return None
+    raise BadSetting(f"{where} must be {_say(hint)}, not {value!r}")
+
+
+def _say(hint: Any) -> str:
+    if hint is type(None):
+        return "none"
+    inner = typing.get_args(hint)
+    if typing.get_origin(hint) is typing.Literal:
+        return "one of " + ", ".join(map(repr, inner))
+    if typing.get_origin(hint) is tuple:
+        return f"a list of {_say(inner[0])}"
+    if inner:
+        return " or ".join(_say(option) for option in inner)
+    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(hint, str(hint))
+
+
+exits: Registry = Registry("exit rule")
+heads: Registry = Registry("head")
+reducers: Registry = Registry("reducer")
+methods: Registry = Registry("method")
+tasks: Registry = Registry("task")

@@ -1,0 +1,158 @@
+"""Rows of text: read from lists, pairs, dicts or datasets, turned into token ids, padded into batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paredown.errors import BadInput
+from paredown.kinds import IGNORED, Kind
+
+TEXT = ("text", "sentence", "text_a", "sentence1", "premise", "question", "question1", "tokens", "words")
+PAIR = ("text_pair", "pair", "text_b", "sentence2", "hypothesis", "question2")
+LABEL = ("label", "labels", "tags", "ner_tags")
+
+
+@dataclass(frozen=True)
+class Row:
+    text: str | tuple[str, ...]  # words where every token is answered
+    pair: str | None = None
+    label: Any = None  # a name, a number, several of either, or None
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One row as token ids, without padding."""
+
+    ids: dict[str, list[int]]  # input_ids, and token_type_ids where the encoder has them
+    label: Any = None  # as numbers
+    first: tuple[int, ...] | None = None  # places where a word's answer is read; only where every token is answered
+
+    def __len__(self) -> int:
+        return len(self.ids["input_ids"])
+
+
+def as_rows(inputs: Any) -> list[Row]:
+    """Rows from one text, a list of texts or pairs, a list of dicts, or a dataset."""
+    if isinstance(inputs, (str, Mapping, Row)):
+        inputs = [inputs]
+    if not isinstance(inputs, Iterable):
+        raise BadInput(f"expected texts, pairs or a dataset, got {type(inputs).__name__}")
+    return [_row(item, place) for place, item in enumerate(inputs)]
+
+
+def _row(item: Any, place: int) -> Row:
+    if isinstance(item, Row):
+        return item
+    if isinstance(item, str):
+        return Row(item)
+    if isinstance(item, Mapping):
+        return _row_from_mapping(item, place)
+    if isinstance(item, (tuple, list)) and len(item) == 2 and all(isinstance(part, str) for part in item):
+        return Row(item[0], item[1])
+    raise BadInput(f"row {place}: expected a text, a pair of texts or a dict, got {item!r:.80}")
+
+
+def _row_from_mapping(item: Mapping[str, Any], place: int) -> Row:
+    text = next((item[name] for name in TEXT if item.get(name) is not None), None)
+    pair = next((item[name] for name in PAIR if item.get(name) is not None), None)
+    label = next((item[name] for name in LABEL if item.get(name) is not None), None)
+    if text is None:
+        raise BadInput(f"row {place}: no text; expected one of {', '.join(TEXT)}, found {', '.join(map(str, item))}")
+    if not isinstance(text, str):
+        if not all(isinstance(word, str) for word in text):
+            raise BadInput(f"row {place}: text must be a string or a list of words, got {text!r:.80}")
+        text = tuple(text)
+    if pair is not None and not isinstance(pair, str):
+        raise BadInput(f"row {place}: the pair must be a string, got {pair!r:.80}")
+    return Row(text, pair, label)
+
+
+def label_number(label: Any, kind: Kind, labels: Sequence[str], place: int) -> Any:
+    """A label as the model counts them; an unknown one is an error that names the row."""
+
+    def number(one: Any) -> int:
+        if isinstance(one, str) and one in labels:
+            return labels.index(one)
+        if isinstance(one, int) and not isinstance(one, bool) and 0 <= one < len(labels):
+            return one
+        raise BadInput(f"row {place}: label {one!r} is not one of {', '.join(labels[:20])} (or 0..{len(labels) - 1})")
+
+    if label is None:
+        return None
+    if kind.name == "regression":
+        values = label if isinstance(label, (list, tuple)) else [label]
+        try:
+            return [float(value) for value in values]
+        except (TypeError, ValueError):
+            raise BadInput(f"row {place}: label {label!r} is not a number") from None
+    if kind.name == "multi_label":
+        chosen = {number(one) for one in label}
+        return [float(place in chosen) for place in range(len(labels))]
+    if kind.per_token:
+        return [IGNORED if one == IGNORED else number(one) for one in label]
+    return number(label)
+
+
+def encode(
+    tokenizer: Any, rows: Sequence[Row], kind: Kind, labels: Sequence[str], max_length: int | None = None
+) -> list[Encoded]:
+    """Token ids for every row, cut at `max_length` (default: what the tokenizer allows), not padded."""
+    if not rows:
+        return []
+    limit = max_length or min(tokenizer.model_max_length, 512)
+    words = kind.per_token
+    texts = [list(row.text) if words and not isinstance(row.text, str) else row.text for row in rows]
+    if words:
+        texts = [text.split() if isinstance(text, str) else text for text in texts]
+    elif not all(isinstance(text, str) for text in texts):
+        raise BadInput(f"{kind.name} answers one text at a time; a list of words is for token_label")
+    pairs = None
+    if any(row.pair is not None for row in rows):
+        if missing := [place for place, row in enumerate(rows) if row.pair is None]:
+            raise BadInput(f"row {missing[0]} has no second text while others do ({len(missing)} of {len(rows)})")
+        pairs = [row.pair for row in rows]
+    tokens = tokenizer(texts, pairs, truncation=True, max_length=limit, is_split_into_words=words)
+    names = [name for name in ("input_ids", "token_type_ids") if name in tokens]
+    encoded = []
+    for place, row in enumerate(rows):
+        label = label_number(row.label, kind, labels, place)
+        first = None
+        if words:
+            word_of = tokens.word_ids(place)
+            first = tuple(at for at, word in enumerate(word_of) if word is not None and word != word_of[at - 1])
+            if label is not None:
+                if len(label) != len(row.text if not isinstance(row.text, str) else row.text.split()):
+                    raise BadInput(f"row {place}: {len(label)} labels for another number of words")
+                spread = [IGNORED] * len(word_of)
+                for at in first:
+                    spread[at] = label[word_of[at]]
+                label = spread
+        encoded.append(Encoded({name: tokens[name][place] for name in names}, label, first))
+    return encoded
+
+
+def collate(rows: Sequence[Encoded], pad_id: int, device: Any = None, multiple: int = 1) -> dict[str, Tensor]:
+    """A padded batch; its width is a multiple of `multiple` (few distinct shapes suit compiled layers)."""
+    width = max(len(row) for row in rows)
+    width += -width % multiple
+    batch = {}
+    for name in rows[0].ids:
+        fill = pad_id if name == "input_ids" else 0
+        batch[name] = torch.tensor([row.ids[name] + [fill] * (width - len(row)) for row in rows])
+    batch["attention_mask"] = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
+    if rows[0].first is not None:
+        wanted = torch.zeros(len(rows), width, dtype=torch.bool)
+        for place, row in enumerate(rows):
+            wanted[place, list(row.first or ())] = True
+        batch["answer_mask"] = wanted
+    if all(row.label is not None for row in rows):
+        labels = [row.label for row in rows]
+        if rows[0].first is not None:
+            labels = [label + [IGNORED] * (width - len(label)) for label in labels]
+        batch["labels"] = torch.tensor(labels)
+    return {name: value.to(device) for name, value in batch.items()}

@@ -1,0 +1,58 @@
+"""One phase of training, as a value: what is learnt, from which loss, by which parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Callable, Literal, Protocol
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from paredown.model import AdaptiveModel
+
+Batch = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Progress:
+    step: int  # optimizer steps done in this stage
+    steps: int  # in all
+
+    @property
+    def share(self) -> float:
+        return self.step / max(self.steps, 1)
+
+
+@dataclass(frozen=True)
+class Stage:
+    name: str
+    loss: Callable[[AdaptiveModel, Batch, Progress], Tensor]  # a mean over the batch's rows (or labelled tokens)
+    trains: Callable[[str], bool]  # by parameter name; everything else is truly frozen
+    epochs: float
+    lr: float
+    batch_size: int = 32  # rows per optimizer step, over all processes
+    warmup: float = 0.1  # share of the steps with rising learning rate; then linear decay to 0
+    weight_decay: float = 0.01  # not on biases and norms
+    clip: float | None = 1.0  # gradient norm over the trained parameters
+    adam_eps: float = 1e-8
+    judged_by: Literal["final", "exits", "all"] = "final"  # whose mean dev metric chooses the best checkpoint
+    unlabelled: bool = False  # True: the loss needs no labels, so extra text without labels may join
+
+
+class Method(Protocol):
+    """How to train for adaptivity: a frozen dataclass of hyper-parameters."""
+
+    def grow(self, model: AdaptiveModel) -> None:
+        """Add the parameters it needs; idempotent."""
+
+    def stages(self, model: AdaptiveModel) -> list[Stage]: ...
+
+
+def is_encoder(name: str) -> bool:
+    """True for a parameter of the Hugging Face model, its own classifier included."""
+    return name.startswith("stock.")
+
+
+def everything(name: str) -> bool:
+    return True
+

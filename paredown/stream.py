@@ -1,0 +1,121 @@
+"""Stream: a batch on its way through the layers. It only ever loses rows or tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paredown.errors import BadPlan
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Which dimensions of a layer argument are rows and tokens, as found by probing the encoder."""
+
+    rows: int | None = None
+    tokens: tuple[int, ...] = ()
+    masked: float | bool | None = None  # the value that hides a token, where the argument is an attention mask
+    sliceable: bool = True  # False: its size follows the length in a way tokens cannot be cut out of
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A tensor that layers receive beside the hidden states: a mask, rotary tables, a position bias."""
+
+    value: Tensor
+    axes: Axes
+
+    def keep_rows(self, index: Tensor) -> Argument:
+        if self.axes.rows is None:
+            return self
+        return replace(self, value=self.value.index_select(self.axes.rows, index))
+
+    def keep_tokens(self, index: Tensor, real: Tensor) -> Argument:
+        """`index` [rows, kept] old places, `real` [rows, kept] False where a row has fewer tokens than the widest."""
+        if not self.axes.tokens:
+            return self
+        if not self.axes.sliceable:
+            raise BadPlan("this encoder ties its layers to the length in a way that does not allow dropping tokens")
+        value, axes = self.value, self.axes
+        if axes.rows is None:  # shared by all rows so far; from now on each row has its own places
+            if value.shape[0] != 1 or 0 in axes.tokens:
+                raise BadPlan("this encoder shares a position table between rows, so tokens cannot be dropped per row")
+            value = value.expand(len(index), *value.shape[1:])
+            axes = replace(axes, rows=0)
+        for dim in axes.tokens:
+            value = torch.take_along_dim(value, _along(index, value.dim(), axes.rows, dim), dim)
+        if axes.masked is not None:
+            value = value.masked_fill(~_along(real, value.dim(), axes.rows, axes.tokens[-1]), axes.masked)
+        return Argument(value, axes)
+
+
+def _along(values: Tensor, dims: int, rows: int | None, tokens: int) -> Tensor:
+    """[rows, tokens] stretched so that it broadcasts over a tensor of `dims` dimensions."""
+    shape = [1] * dims
+    shape[rows or 0], shape[tokens] = values.shape
+    return values.view(shape)
+
+
+@dataclass(frozen=True)
+class Stream:
+    hidden: Tensor  # [rows, tokens, width]
+    mask: Tensor  # [rows, tokens]  True where a real token stands
+    row: Tensor  # [rows]          index into the request
+    position: Tensor  # [rows, tokens]  place in the original text
+    arguments: tuple[Argument, ...] = ()  # what the layers receive beside the hidden states
+    calls: tuple[Any, ...] = ()  # how each layer is called; `arguments` fills the slots
+    parked: Tensor | None = None  # [rows, all tokens, width] last states, once tokens were dropped
+    all_mask: Tensor | None = None  # [rows, all tokens] the mask before any token was dropped
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def advance(self, hidden: Tensor) -> Stream:
+        """After a layer."""
+        return replace(self, hidden=hidden)
+
+    def keep_rows(self, stay: Tensor) -> Stream:
+        """Only the rows where `stay` [rows] is True go on, with everything that belongs to them."""
+        index = stay.nonzero().squeeze(1)
+        return replace(
+            self,
+            hidden=self.hidden.index_select(0, index),
+            mask=self.mask.index_select(0, index),
+            row=self.row.index_select(0, index),
+            position=self.position.index_select(0, index),
+            arguments=tuple(argument.keep_rows(index) for argument in self.arguments),
+            parked=None if self.parked is None else self.parked.index_select(0, index),
+            all_mask=None if self.all_mask is None else self.all_mask.index_select(0, index),
+        )
+
+    def keep_tokens(self, keep: Tensor) -> Stream:
+        """Only the tokens where `keep` [rows, tokens] is True go on; the others keep their last state, parked."""
+        keep = keep & self.mask
+        left = keep.sum(1)
+        if bool((left == 0).any()):
+            raise BadPlan("a reducer dropped every token of a row; at least the first must stay")
+        # Kept tokens first, in their order; places beyond a row's own length repeat its first token, masked.
+        order = torch.argsort(~keep, dim=1, stable=True)[:, : int(left.max())]
+        real = torch.arange(order.shape[1], device=keep.device) < left.unsqueeze(1)
+        index = torch.where(real, order, order[:, :1])
+        return replace(
+            self,
+            hidden=torch.take_along_dim(self.hidden, index.unsqueeze(-1), 1),
+            mask=real,
+            position=self.position.gather(1, index),
+            arguments=tuple(argument.keep_tokens(index, real) for argument in self.arguments),
+            parked=self.rejoined(),
+            all_mask=self.mask if self.all_mask is None else self.all_mask,
+        )
+
+    def rejoined(self) -> Tensor:
+        """[rows, all tokens, width]: every token's last state, dropped ones included, in the original places."""
+        if self.parked is None:
+            return self.hidden
+        rows = torch.arange(len(self), device=self.row.device).unsqueeze(1).expand_as(self.position)
+        everywhere = self.parked.clone()
+        everywhere[rows[self.mask], self.position[self.mask]] = self.hidden[self.mask]
+        return everywhere
