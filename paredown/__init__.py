@@ -1,9 +1,9 @@
 """Transformer encoders that spend compute only where it is needed. Train once, then choose how to spend."""
 
+from paredown import exits, heads, methods, tasks  # importing a catalogue registers its entries
 from paredown.model import AdaptiveModel, Answer, Prediction
 from paredown.plan import Plan
 from paredown.stage import Stage
-from paredown import exits, heads  # noqa: F401  importing a catalogue registers its entries
 
 __version__ = "0.1.0"
-__all__ = ["AdaptiveModel", "Answer", "Plan", "Prediction", "Stage", "exits", "heads"]
+__all__ = ["AdaptiveModel", "Answer", "Plan", "Prediction", "Stage", "exits", "heads", "methods", "tasks"]

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paredown.errors import BadPlan, UnknownName
+from paredown.errors import BadPlan, BadSetting, UnknownName
 
 Direction = Literal["forward", "reverse"]
 
@@ -89,6 +89,8 @@ class Regression(Kind):
         return logits.float()
 
     def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        if smoothing:
+            raise BadSetting("label smoothing needs labels, and regression has numbers; leave it at 0")
         return F.mse_loss(logits.float(), labels.float().view_as(logits))
 
     def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:

@@ -48,11 +48,5 @@ class Method(Protocol):
     def stages(self, model: AdaptiveModel) -> list[Stage]: ...
 
 
-def is_encoder(name: str) -> bool:
-    """True for a parameter of the Hugging Face model, its own classifier included."""
-    return name.startswith("stock.")
-
-
 def everything(name: str) -> bool:
     return True
-

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from paredown.errors import CannotWalk
+from paredown.errors import BadPlan, CannotWalk
 from paredown.stream import Argument, Axes, Stream
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 EXACT = 1e-5  # largest difference from the stock forward that adoption accepts; same kernels give 0
-LEAK = 1e-4  # largest difference that padding may make to an answer
+LEAK = 1e-4  # largest difference that padding may make to a real token's state
 
 _patching = threading.RLock()  # a model is never seen half patched by another thread
 
@@ -50,16 +50,22 @@ class Walk:
         self.family: str = stock.config.model_type
         self._axes: dict[str, Axes] = {}
         self._tuple_length: int | None = None  # layers that answer a tuple, hidden states first
+        made_of = [type(module) for module in stock.modules()]
         with torch.no_grad(), evaluating(stock):
             self.layers = self._find_layers()
             self._norm = self._find_norm()
             self._probe_axes()
             self._check()
+            self.drops_tokens = self._try_dropping()
+        if made_of != [type(module) for module in stock.modules()]:
+            raise CannotWalk(f"{self.family}: a short text changes its layers for good, so answers depend on earlier ones")
 
     # Walking
 
     def start(self, inputs: dict[str, Tensor], may_drop: bool = False) -> Stream:
         """The batch before its first layer. `may_drop`: tokens will go, so every mask must be there to be cut."""
+        if may_drop and not self.drops_tokens:
+            raise BadPlan(f"{self.family}: its layers tie tokens to their places, so none can be dropped")
         inputs = self.inputs_of(inputs)
         ids = inputs["input_ids"]
         row = torch.arange(len(ids), device=ids.device)
@@ -199,12 +205,26 @@ class Walk:
             if not _close(self.stock_logits(stream.hidden, real), expected):
                 raise CannotWalk(f"{self.family}: its classifier reads more than the final hidden states")
         alone = {name: value[:1, :-3] for name, value in inputs.items()}  # the padded row without its padding
-        if not _close(self.stock(**alone).logits, expected[:1], LEAK):
+        if not _close(self.base(**alone).last_hidden_state, stock[:1, :-3], LEAK):
             raise CannotWalk(f"{self.family}: its answers depend on padding, so they would depend on the batch")
         changed = {**inputs, "input_ids": inputs["input_ids"].clone()}
         changed["input_ids"][:, 8] = changed["input_ids"][:, 7]
         if torch.equal(self.base(**changed).last_hidden_state[:, 0], stock[:, 0]):
-            raise CannotWalk(f"{self.family}: its first token does not see later ones, so it is a decoder")
+            raise CannotWalk(f"{self.family}: its first token does not see later ones: a decoder, or no attention here")
+
+    def _try_dropping(self) -> bool:
+        """True where a token that is cut out leaves the others as a token that is only hidden does."""
+        inputs = self._sample(2, 10)
+        inputs["attention_mask"][0, 4] = inputs["attention_mask"][1, 2] = inputs["attention_mask"][1, 5] = 0
+        self.drops_tokens = True  # until shown otherwise
+        try:
+            hidden, cut = self.start(inputs), self.start(inputs, may_drop=True)
+            cut = cut.keep_tokens(cut.mask)
+            for layer in range(len(self.layers)):
+                hidden, cut = self.step(hidden, layer), self.step(cut, layer)
+        except (BadPlan, RuntimeError):  # layers that receive shapes they do not know
+            return False
+        return _close(cut.hidden[cut.mask], hidden.hidden[hidden.mask])
 
     def _sample(self, rows: int, tokens: int, padding: int = 0) -> dict[str, Tensor]:
         """A plain batch; the first row ends with `padding` padded places."""

@@ -1,4 +1,5 @@
-"""Leave when the answer's entropy is low: normalised (FastBERT), in nats (DeeBERT, ElasticBERT), over the top classes."""
+"""Leave when the answer's entropy is low: normalised (FastBERT), in nats (DeeBERT, ElasticBERT), over the top classes
+(fastplm, for tasks with many classes)."""
 
 from __future__ import annotations
 
@@ -10,20 +11,52 @@ from torch import Tensor
 
 from paredown.errors import BadSetting
 from paredown.evidence import Evidence, Memory
-from paredown.exits._rule import PerLayer, Rule, check_speed
+from paredown.exits._rule import PerLayer, ProbabilityRule
 from paredown.registry import exits
 
 
 @exits.register("entropy")
 @dataclass(frozen=True)
-class Entropy(Rule):
+class Entropy(ProbabilityRule):
     threshold: PerLayer = 0.5  # leave when entropy / ln(classes) is strictly below; 0 never, above 1 at once
+
+    limits = (0.0, math.inf)
 
     def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
         return evidence.agree(normalised_entropy(evidence.log_probs) < self._at(evidence.layer)), memory
 
-    def at_speed(self, speed: float) -> Entropy:
-        return self._with(check_speed(speed))
+
+@exits.register("entropy_nats")
+@dataclass(frozen=True)
+class EntropyNats(ProbabilityRule):
+    threshold: PerLayer = 0.1  # leave when the entropy in nats is strictly below; 0 never, above ln(classes) at once
+
+    limits = (0.0, math.inf)
+
+    def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
+        return evidence.agree(entropy(evidence.log_probs) < self._at(evidence.layer)), memory
+
+    def _value_at(self, speed: float) -> float:
+        # As many classes as seem equally likely, exp(entropy), must stay below 1 / (1 - speed), whatever their number.
+        return math.log(1 / max(1 - speed, 1e-9))
+
+
+@exits.register("top_entropy")
+@dataclass(frozen=True)
+class TopEntropy(ProbabilityRule):
+    threshold: PerLayer = 0.5  # leave when their entropy / ln(top) is strictly below; 0 never, above 1 at once
+    top: int = 2  # how many of the likeliest classes to look at, 2 or more; all where there are fewer
+
+    limits = (0.0, math.inf)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.top, int) or self.top < 2:
+            raise BadSetting(f"top_entropy.top must be a whole number of 2 or more, not {self.top!r}")
+
+    def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
+        top = evidence.log_probs.topk(min(self.top, evidence.log_probs.shape[-1])).values
+        return evidence.agree(normalised_entropy(top.log_softmax(-1)) < self._at(evidence.layer)), memory
 
 
 def entropy(log_probs: Tensor) -> Tensor:
@@ -34,4 +67,4 @@ def entropy(log_probs: Tensor) -> Tensor:
 def normalised_entropy(log_probs: Tensor) -> Tensor:
     """Entropy over its maximum, in 0..1; 0 where there is only one class."""
     classes = log_probs.shape[-1]
-    return entropy(log_probs) / math.log(classes) if classes > 1 else torch.zeros_like(log_probs[..., 0])
+    return entropy(log_probs) / math.log(classes) if classes > 1 else entropy(log_probs)

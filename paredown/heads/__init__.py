@@ -1,5 +1,7 @@
 """What may answer after a layer. One file per idea; importing this package registers them all."""
 
+from paredown.heads.attention import Attention
+from paredown.heads.linear import Linear
 from paredown.heads.pooler import Pooler, SharedPooler
 
-__all__ = ["Pooler", "SharedPooler"]
+__all__ = ["Attention", "Linear", "Pooler", "SharedPooler"]

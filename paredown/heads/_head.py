@@ -49,7 +49,10 @@ def pooled(hidden: Tensor, mask: Tensor, pool: Pool) -> Tensor:
     real = mask.unsqueeze(-1)
     if pool == "max":
         return hidden.masked_fill(~real, float("-inf")).amax(1)
-    return (hidden * real).sum(1) / real.sum(1).to(hidden.dtype)
+    # Summed in 32 bits or more: half precision overflows or forgets small terms in long texts.
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    total = hidden.masked_fill(~real, 0.0).sum(1, dtype=wide)
+    return (total / real.sum(1).clamp(min=1)).to(hidden.dtype)
 
 
 def check_pool(pool: Pool, shape: HeadShape) -> None:
@@ -66,8 +69,6 @@ def plain(linear: nn.Linear) -> nn.Linear:
 
 def copied(linear: nn.Linear) -> nn.Linear:
     """A linear map that starts where another one stands and goes its own way."""
-    twin = nn.Linear(linear.in_features, linear.out_features)
-    with torch.no_grad():
-        twin.weight.copy_(linear.weight)
-        twin.bias.copy_(linear.bias)
+    twin = nn.Linear(linear.in_features, linear.out_features, bias=linear.bias is not None)
+    twin.load_state_dict(linear.state_dict())
     return twin

@@ -1,0 +1,42 @@
+# Everything runs in .venv, made on first use and brought up to date when what it is made from changes.
+
+PYTHON ?= python3
+BIN := .venv/bin
+export OMP_NUM_THREADS ?= 1
+export TOKENIZERS_PARALLELISM ?= false
+
+.DEFAULT_GOAL := help
+.PHONY: help test demo lint format types tests families clean
+
+help: ## what can be made
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+test: lint types tests ## style, types and all tests
+
+demo: .venv/stamp ## train a small model, then watch easy rows leave early
+	$(BIN)/python examples/demo.py
+
+lint: .venv/stamp ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: .venv/stamp ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: .venv/stamp ## mypy
+	$(BIN)/mypy
+
+tests: .venv/stamp ## pytest on two processes
+	$(BIN)/python -m pytest -n 2
+
+families: .venv/stamp ## survey again which encoder families can be walked (docs/families.*)
+	$(BIN)/python -m benchmarks.families
+
+clean: ## forget the environment and all caches
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.venv/stamp: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@

@@ -1,0 +1,23 @@
+"""Leave when the likeliest class is likely enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from paredown.evidence import Evidence, Memory
+from paredown.exits._rule import PerLayer, ProbabilityRule
+from paredown.registry import exits
+
+
+@exits.register("confidence")
+@dataclass(frozen=True)
+class Confidence(ProbabilityRule):
+    threshold: PerLayer = 0.9  # leave when the largest probability is strictly above; 1 never, 0 at once
+
+    def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
+        return evidence.agree(evidence.log_probs.amax(-1).exp() > self._at(evidence.layer)), memory
+
+    def _value_at(self, speed: float) -> float:
+        return round(1 - speed, 12)

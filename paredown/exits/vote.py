@@ -1,0 +1,61 @@
+"""Let all heads so far decide together: leave when one class has enough votes, or when the mean answer is sure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paredown.evidence import Evidence, Memory
+from paredown.exits._rule import PerLayer, ProbabilityRule, count_at
+from paredown.exits.confidence import Confidence
+from paredown.registry import exits
+
+
+@exits.register("vote")
+@dataclass(frozen=True)
+class Vote(ProbabilityRule):
+    votes: int = 3  # leave when at least so many heads, this one among them, chose this head's class; from 2
+
+    knob = "votes"
+    limits = (2, math.inf)
+    per_layer = False
+
+    def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
+        said = evidence.predicted  # [rows, items]
+        tally = F.one_hot(said, evidence.log_probs.shape[-1])  # [rows, items, classes]
+        if memory:
+            tally = tally + memory["tally"]
+        # Not the largest count: of several items, one that won earlier may be answered otherwise by this head.
+        votes = tally.gather(-1, said.unsqueeze(-1)).squeeze(-1)
+        return evidence.agree(votes >= self.votes), {"tally": tally}
+
+    def _value_at(self, speed: float) -> float:
+        return 1 + count_at(speed)
+
+
+@exits.register("ensemble")
+@dataclass(frozen=True)
+class Ensemble(Confidence):
+    threshold: PerLayer = 0.9  # leave when the mean logits' largest probability is strictly above; 1 never, 0 at once
+
+    def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
+        total, heads = self._added(evidence, memory)
+        mean = evidence.saying(_mean(total, heads))
+        return super().leave(mean, {})[0], {"total": total, "heads": heads}
+
+    def answer(self, evidence: Evidence, memory: Memory) -> Tensor:
+        return _mean(*self._added(evidence, memory)).to(evidence.logits.dtype)
+
+    def _added(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Tensor]:
+        """Sum of the logits and number of heads, [rows], this one included."""
+        total = evidence.logits.float()
+        heads = torch.ones(len(total), device=total.device)
+        return (total + memory["total"], heads + memory["heads"]) if memory else (total, heads)
+
+
+def _mean(total: Tensor, heads: Tensor) -> Tensor:
+    return total / heads.view(-1, *[1] * (total.dim() - 1))

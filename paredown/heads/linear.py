@@ -1,0 +1,35 @@
+"""A linear map of the pooled hidden state after every layer: the cheapest head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from paredown.heads._head import Head, HeadSpec, Pool, check_pool, plain, pooled
+from paredown.model import HeadShape
+from paredown.registry import heads
+
+
+@heads.register("linear")
+@dataclass(frozen=True)
+class Linear(HeadSpec):
+    pool: Pool = "first"  # which tokens are pooled: the first alone, their mean, their maximum
+
+    def build_one(self, shape: HeadShape) -> Head:
+        check_pool(self.pool, shape)
+        return LinearHead(shape, self.pool)
+
+
+class LinearHead(Head):
+    def __init__(self, shape: HeadShape, pool: Pool):
+        super().__init__()
+        self.pool, self.per_token, self.size = pool, shape.per_token, shape.width
+        self.dropout = nn.Dropout(shape.dropout)
+        self.out = plain(nn.Linear(shape.width, shape.labels))
+
+    def feature(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        return hidden if self.per_token else pooled(hidden, mask, self.pool)
+
+    def score(self, feature: Tensor) -> Tensor:
+        return self.out(self.dropout(feature))

@@ -1,0 +1,9 @@
+"""How to train for adaptivity. One folder per method with its card; importing this package registers them all."""
+
+from paredown.methods.alternating import Alternating
+from paredown.methods.finetune import Finetune
+from paredown.methods.joint import Joint
+from paredown.methods.self_distill import SelfDistill
+from paredown.methods.two_stage import TwoStage
+
+__all__ = ["Alternating", "Finetune", "Joint", "SelfDistill", "TwoStage"]

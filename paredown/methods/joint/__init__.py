@@ -1,0 +1,62 @@
+"""All exits trained together: summed with gradient equilibrium (ElasticBERT), weighted by depth (PABEE), or plainly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from paredown.errors import BadSetting
+from paredown.methods._recipe import Recipe
+from paredown.methods.joint.equilibrium import equilibrium
+from paredown.model import AdaptiveModel
+from paredown.registry import methods
+from paredown.stage import Batch, Progress, Stage, everything
+
+
+@methods.register("joint")
+@dataclass(frozen=True, kw_only=True)
+class Joint(Recipe):
+    rule: str | None = "entropy:0.3"
+    epochs: float = 5.0
+    weights: Literal["plain", "depth"] = "plain"  # plain: the sum; depth: a mean in which layer k counts k times
+    equilibrium: bool = False  # every layer receives the mean, not the sum, of the gradients from the exits above it
+    distill: float = 0.0  # weight of imitating the last head, beside the labels
+    temperature: float = 1.0
+    groups: tuple[tuple[int, ...], ...] | None = None  # exits trained in turn, by layer number; None: all every step
+
+    def stages(self, model: AdaptiveModel) -> list[Stage]:
+        known = {*model.head_layers, model.layers - 1}
+        for group in self.groups or ():
+            if not group or not known.issuperset(group):
+                raise BadSetting(f"a group names layers with a head ({sorted(known)}); got {list(group)}")
+        return [self.stage("joint", self._joint, everything, judged_by="all")]
+
+    def _joint(self, model: AdaptiveModel, batch: Batch, progress: Progress) -> Tensor:
+        last = model.layers - 1
+        chosen = {*model.head_layers, last}
+        if self.groups:
+            chosen = set(self.groups[progress.step % len(self.groups)])
+        balance = equilibrium({layer + 1 for layer in chosen}) if self.equilibrium else None
+        trace = model.trace(batch, between=balance)
+        said = {**trace.exits, last: trace.final}
+        weight = {layer: float(layer + 1) if self.weights == "depth" else 1.0 for layer in sorted(chosen)}
+        total = sum(weight.values()) if self.weights == "depth" else 1.0
+        losses = []
+        for layer, share in weight.items():
+            loss = self.task_loss(model, said[layer], batch)
+            if self.distill and layer != last:
+                teacher = trace.final.detach()
+                loss = loss + self.distill * model.kind.distill(said[layer], teacher, trace.counts, self.temperature)
+            losses.append(loss * (share / total))
+        return torch.stack(losses).sum()
+
+
+methods.alias(
+    "elasticbert", "joint", equilibrium=True, weight_decay=0.1, warmup=0.06, rule="entropy_nats:0.3"
+)
+methods.alias(
+    "pabee", "joint", head="shared_pooler", weights="depth", weight_decay=0.0, warmup=0.0, rule="patience:6"
+)

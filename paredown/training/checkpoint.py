@@ -1,0 +1,158 @@
+"""Checkpoints: safetensors and JSON in staged folders with a manifest. A crash at any time leaves a complete one."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from paredown.bundle import _sha256 as sha256
+from paredown.bundle import staged
+from paredown.errors import BadBundle
+from paredown.training.guard import saving
+
+MODEL, OPTIMIZER, STATE, MANIFEST = "model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"
+KEPT = 2
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    path: Path
+
+    @property
+    def step(self) -> int:
+        return int(self.path.name.removeprefix("step-"))
+
+    def state(self) -> dict[str, Any]:
+        return json.loads((self.path / STATE).read_text(encoding="utf-8"))
+
+    def load_model(self, model: nn.Module) -> None:
+        copy_into(tensors_of(model), load_file(self.path / MODEL), self.path)
+
+    def optimizer(self) -> dict[str, Tensor]:
+        return load_file(self.path / OPTIMIZER)
+
+
+class Checkpoints:
+    """output/checkpoints/step-… to resume from, and output/best/step-… with the weights a stage will end with."""
+
+    def __init__(self, output: Path):
+        self.folder, self.best_folder = output / "checkpoints", output / "best"
+
+    def save(
+        self, step: int, model: nn.Module, optimizer: dict[str, Tensor], state: dict[str, Any], best: int | None
+    ) -> None:
+        path = self.folder / _name(step)
+        weights, moments = _on_cpu(tensors_of(model)), _on_cpu(optimizer)
+        with saving(path, weights | moments), staged(path) as fresh:
+            save_file(weights, fresh / MODEL)
+            save_file(moments, fresh / OPTIMIZER)
+            (fresh / STATE).write_text(json.dumps(state), encoding="utf-8")
+            manifest = {"best": best, "sha256": {file.name: sha256(file) for file in sorted(fresh.iterdir())}}
+            (fresh / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        self._prune(step)
+
+    def newest(self) -> Checkpoint | None:
+        """The newest complete checkpoint; damaged ones are passed over with a warning."""
+        for path in sorted(self.folder.glob("step-*"), reverse=True):
+            try:
+                return _checked(path)
+            except BadBundle as error:
+                log.warning("%s; trying the checkpoint before it", error)
+        return None
+
+    def save_best(self, step: int, tensors: dict[str, Tensor]) -> None:
+        path, tensors = self.best_folder / _name(step), _on_cpu(tensors)
+        with saving(path, tensors), staged(path) as fresh:
+            save_file(tensors, fresh / MODEL)
+
+    def load_best(self, step: int, tensors: dict[str, Tensor]) -> None:
+        path = self.best_folder / _name(step)
+        try:
+            copy_into(tensors, load_file(path / MODEL), path)
+        except (OSError, SafetensorError) as error:
+            raise BadBundle(f"the best weights of the stage cannot be read from {path}: {error}") from error
+
+    def clean(self) -> None:
+        """Remove what a killed process left half written."""
+        for path in [*self.folder.glob(".step-*"), *self.best_folder.glob(".step-*")]:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _prune(self, step: int) -> None:
+        """Keep the newest checkpoints and the best weights they name; later ones are of a run that was left behind."""
+        names = sorted(path.name for path in self.folder.glob("step-*"))
+        kept = [name for name in names if name <= _name(step)][-KEPT:]
+        best = {json.loads((self.folder / name / MANIFEST).read_text(encoding="utf-8"))["best"] for name in kept}
+        wanted = {_name(number) for number in best if number is not None}
+        for path in self.folder.glob("step-*"):
+            if path.name not in kept:
+                shutil.rmtree(path, ignore_errors=True)
+        for path in self.best_folder.glob("step-*"):
+            if path.name not in wanted:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _checked(path: Path) -> Checkpoint:
+    try:
+        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        digests = manifest["sha256"]
+        wrong = [name for name in (MODEL, OPTIMIZER, STATE) if sha256(path / name) != digests[name]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadBundle(f"the checkpoint {path} is incomplete ({error!r})") from error
+    if wrong:
+        raise BadBundle(f"the checkpoint {path} is damaged ({', '.join(wrong)})")
+    return Checkpoint(path)
+
+
+def tensors_of(model: nn.Module) -> dict[str, Tensor]:
+    """Every parameter and saved buffer once, however many names it has."""
+    lasting = model.state_dict().keys()
+    buffers = {name: value for name, value in model.named_buffers() if name in lasting}
+    return {**dict(model.named_parameters()), **buffers}
+
+
+def copy_into(ours: dict[str, Tensor], saved: dict[str, Tensor], path: Path) -> None:
+    if strange := sorted(ours.keys() ^ saved.keys()):
+        raise BadBundle(f"{path} was written for another model: {strange[0]} is not in both")
+    with torch.no_grad():
+        for name, value in ours.items():
+            if value.shape != saved[name].shape:
+                shapes = f"{list(saved[name].shape)}, not {list(value.shape)}"
+                raise BadBundle(f"{path} was written for another model: {name} has shape {shapes}")
+            value.copy_(saved[name])
+
+
+def write_json(path: Path, data: Any) -> None:
+    """A file that is at every moment either the old one or the new one."""
+    with saving(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, fresh = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(json.dumps(data, indent=1) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(fresh, 0o644)
+            os.replace(fresh, path)
+        except BaseException:
+            os.unlink(fresh)
+            raise
+
+
+def _on_cpu(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+
+
+def _name(step: int) -> str:
+    return f"step-{step:08d}"

@@ -1,0 +1,162 @@
+"""One stage at work: optimizer, micro-batches, and a step that either happens whole or not at all."""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor
+
+from paredown.errors import BadSetting
+from paredown.model import AdaptiveModel
+from paredown.rows import Encoded, collate
+from paredown.stage import Progress, Stage
+from paredown.training.batches import Batches, cut, weight
+from paredown.training.guard import NonFiniteLoss, OutOfMemory, freeze, is_out_of_memory, not_finite, seed_everything
+from paredown.training.processes import Processes
+
+DTYPES = {"no": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+SMALLEST_SCALE = 1.0  # an fp16 loss that must be scaled below this does not converge
+
+
+class Learner:
+    def __init__(
+        self,
+        model: AdaptiveModel,
+        stage: Stage,
+        rows: list[Encoded],
+        batches: Batches,
+        processes: Processes,
+        *,
+        micro_batch: int | None = None,
+        precision: str = "no",
+        width_multiple: int = 1,
+    ):
+        self.model, self.stage, self.rows, self.batches, self.processes = model, stage, rows, batches, processes
+        self.steps = batches.steps(stage.epochs)
+        self.trained = freeze(model, stage.trains)
+        if not self.trained:
+            raise BadSetting(f"stage {stage.name} trains no parameter of this model")
+        self.micro_batch = min(micro_batch or batches.size, math.ceil(batches.size / processes.count))
+        self.dtype, self.width_multiple = DTYPES[precision], width_multiple
+        self.fused = processes.device.type == "cuda"
+        self.optimizer = self._adamw()
+        self.scaler = torch.amp.GradScaler(processes.device.type, enabled=precision == "fp16")
+        self._weights = [weight(row, model.kind) for row in rows]
+
+    def _adamw(self) -> torch.optim.AdamW:
+        values = list(self.trained.values())
+        groups = [
+            {"params": [value for value in values if value.ndim >= 2], "weight_decay": self.stage.weight_decay},
+            {"params": [value for value in values if value.ndim < 2], "weight_decay": 0.0},
+        ]
+        groups = [group for group in groups if group["params"]]
+        return torch.optim.AdamW(groups, lr=self.stage.lr, eps=self.stage.adam_eps, fused=self.fused)
+
+    def lr(self, step: int) -> float:
+        """Rises linearly over the warm-up, then falls linearly to 0."""
+        warm = self.stage.warmup * self.steps
+        share = min((step + 1) / warm, 1.0) if step < warm else (self.steps - step) / (self.steps - warm)
+        return self.stage.lr * share
+
+    def step(self, number: int) -> float:
+        """One optimizer step on one batch, in as many pieces as memory asks for; returns the loss of the batch."""
+        places = self.batches.at(number)
+        loss = self._gradients(places, number)
+        self.scaler.unscale_(self.optimizer)
+        limit = math.inf if self.stage.clip is None else self.stage.clip
+        norm = torch.nn.utils.clip_grad_norm_(self.trained.values(), limit).item()
+        self._check(loss, norm, places, number)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.lr(number)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return loss
+
+    def _gradients(self, places: list[int], number: int) -> float:
+        """The gradients of the whole batch over all processes. Out of memory: smaller pieces, the same random draws."""
+        while True:
+            self._seed(number)
+            self.optimizer.zero_grad()
+            loss = self._accumulate(places, number)
+            total, failed = self.processes.sums(0.0 if loss is None else loss, loss is None)
+            if not failed:
+                self.processes.sum_gradients(list(self.trained.values()))
+                return total
+            self._shrink(places)
+
+    def _accumulate(self, places: list[int], number: int) -> float | None:
+        """This process's share of the loss and its gradients; None when memory runs out."""
+        whole = sum(self._weights[place] for place in places) or 1
+        total = torch.zeros((), device=self.processes.device)
+        try:
+            for piece in cut(places[self.processes.rank :: self.processes.count], self.micro_batch):
+                share = sum(self._weights[place] for place in piece) / whole
+                loss = self._loss(piece, number) * share
+                self.scaler.scale(loss).backward()
+                total += loss.detach()
+            return total.item()
+        except RuntimeError as error:  # torch.OutOfMemoryError is one; some backends raise the plain kind
+            if not is_out_of_memory(error):
+                raise
+        return None
+
+    def _loss(self, piece: list[int], number: int) -> Tensor:
+        rows = [self.rows[place] for place in piece]
+        batch = collate(rows, self.model.tokenizer.pad_token_id, self.processes.device, self.width_multiple)
+        with self._autocast():
+            return self.stage.loss(self.model, batch, Progress(number, self.steps)).float()
+
+    def _autocast(self) -> AbstractContextManager:
+        return torch.autocast(self.processes.device.type, dtype=self.dtype, enabled=self.dtype is not None)
+
+    def _seed(self, number: int) -> None:
+        seed_everything(*self.batches.seed, number, self.processes.rank)
+
+    def _shrink(self, places: list[int]) -> None:
+        self.optimizer.zero_grad()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        used = min(self.micro_batch, math.ceil(len(places) / self.processes.count))
+        if used == 1:
+            longest = max(len(self.rows[place]) for place in places)
+            raise OutOfMemory(
+                f"stage {self.stage.name}: not even one row fits into memory (the longest of this batch has {longest} "
+                "tokens); a smaller max_length, precision='bf16' or a smaller encoder would help"
+            )
+        self.micro_batch = (used + 1) // 2
+
+    def _check(self, loss: float, norm: float, places: list[int], number: int) -> None:
+        """Stop before a NaN reaches a weight. A scaled fp16 gradient may overflow: then the scaler skips the step."""
+        scaling = self.scaler.is_enabled() and self.scaler.get_scale() > SMALLEST_SCALE
+        if math.isfinite(loss) and (math.isfinite(norm) or scaling):
+            return
+        bad = [place for place in places if not self._is_finite(place, number)]
+        where = f"stage {self.stage.name}, step {number + 1} of {self.steps}: "
+        what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient norm is {norm}"
+        rows = f"rows {bad} of the data give it" if bad else f"no row gives it alone; the batch is rows {places}"
+        broken = not_finite(self.trained)
+        cause = f"; parameters that are not finite: {', '.join(broken[:5])}" if broken else ""
+        raise NonFiniteLoss(f"{where}{what}; {rows}{cause}. The last checkpoint is intact")
+
+    @torch.no_grad()
+    def _is_finite(self, place: int, number: int) -> bool:
+        self._seed(number)
+        return math.isfinite(self._loss([place], number).item())
+
+    def state(self) -> dict[str, Tensor]:
+        """The optimizer's memory, by parameter name."""
+        memory = self.optimizer.state
+        return {
+            f"{what}:{name}": value
+            for name, parameter in self.trained.items()
+            for what, value in memory.get(parameter, {}).items()
+        }
+
+    def restore(self, saved: dict[str, Tensor]) -> None:
+        for key, value in saved.items():
+            what, _, name = key.partition(":")
+            # Only the fused optimizer keeps its step count on the device.
+            place = self.processes.device if what != "step" or self.fused else "cpu"
+            self.optimizer.state[self.trained[name]][what] = value.to(place)

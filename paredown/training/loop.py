@@ -1,0 +1,337 @@
+"""train(): methods in order, their stages in turn, each resumable at every step."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import math
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from paredown.errors import BadSetting
+from paredown.evaluation.metrics import Metric, metric_for, metric_named
+from paredown.evaluation.record import record
+from paredown.model import AdaptiveModel
+from paredown.registry import methods as method_registry
+from paredown.stage import Method, Stage
+from paredown.training.batches import Batches, Data
+from paredown.training.checkpoint import Checkpoint, Checkpoints, write_json
+from paredown.training.display import Display
+from paredown.training.guard import Interrupted, Signals, compiled, is_out_of_memory, saving, seed_everything
+from paredown.training.learner import DTYPES, Learner
+from paredown.training.processes import Processes
+from paredown.training.report import Evaluation, Report, StageReport
+
+DEV_BATCH = 64
+COMPILED_WIDTH = 16  # batch widths are multiples of this for compiled layers, so that few shapes occur
+log = logging.getLogger("paredown.training")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    seed: int = 42
+    batch_size: int | None = None  # rows per step, over all processes; None: as each stage says
+    micro_batch: int | None = None  # rows at once per process; None: as many as memory allows
+    precision: str = "no"  # no, bf16, fp16
+    evaluate_every: int | None = None  # steps; None: every epoch
+    checkpoint_every: int | None = None  # steps; None: every epoch
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "micro_batch", "evaluate_every", "checkpoint_every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise BadSetting(f"{name} must be at least 1, not {value}")
+        if self.seed < 0:
+            raise BadSetting(f"seed must not be negative, got {self.seed}")
+        if self.precision not in DTYPES:
+            raise BadSetting(f"precision must be one of {', '.join(DTYPES)}, not {self.precision!r}")
+
+
+def train(
+    model: AdaptiveModel,
+    methods: Sequence[Method | str] | Method | str,
+    train_rows: Any,
+    dev_rows: Any = None,
+    *,
+    output: str | Path,
+    unlabelled: Any = None,
+    metric: Metric | str | None = None,
+    seed: int = 42,
+    batch_size: int | None = None,
+    micro_batch: int | None = None,
+    max_length: int | None = None,
+    precision: str = "no",
+    evaluate_every: int | None = None,
+    checkpoint_every: int | None = None,
+    trackers: Iterable[Any] = (),
+    compile: bool = False,
+    progress: bool = True,
+    resume: bool = True,
+) -> Report:
+    """Train a model by one or several methods and save it as a bundle in output/model.
+
+    A run that was stopped goes on where it was when train() is called again with the same arguments. `unlabelled` is
+    more text for the stages that need no labels; `trackers` are accelerate's (tensorboard, wandb, …); see `Settings`
+    for the numbers.
+    """
+    settings = Settings(seed, batch_size, micro_batch, precision, evaluate_every, checkpoint_every, compile)
+    chosen = [methods] if isinstance(methods, str) or hasattr(methods, "stages") else list(methods)
+    entries = [method_registry.of(method) if isinstance(method, (str, dict)) else method for method in chosen]
+    if not entries:
+        raise BadSetting("there is no method to train by")
+    measure = metric_named(metric) if isinstance(metric, str) else metric or metric_for(model.kind)
+    data = Data.read(model, train_rows, unlabelled, dev_rows, max_length)
+    processes = Processes(Path(output), trackers)
+    learning = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
+    try:
+        with Display(progress and processes.writes) as display:
+            return Run(model, entries, data, measure, Path(output), settings, processes, display).go(resume)
+    finally:
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(learning.get(name, True))
+            parameter.grad = None
+        model.eval()
+        processes.end_trackers()
+
+
+class Run:
+    """One call of train(): where it stands and what it writes."""
+
+    # The stage at work
+    stage: Stage
+    learner: Learner
+    entry: StageReport
+    number: int  # of the stage, from 0
+    offset: int  # steps of the stages before
+
+    def __init__(
+        self,
+        model: AdaptiveModel,
+        methods: list[Any],
+        data: Data,
+        metric: Metric,
+        output: Path,
+        settings: Settings,
+        processes: Processes,
+        display: Display,
+    ):
+        self.model, self.methods, self.data, self.metric = model, methods, data, metric
+        self.output, self.settings, self.processes, self.display = output, settings, processes, display
+        self.checkpoints = Checkpoints(output)
+        self.signals = Signals()
+        self.report = Report()
+        self.facts = self._facts()
+        self.dev_batch = DEV_BATCH
+
+    def go(self, resume: bool) -> Report:
+        found = self._found(resume)
+        first = 0 if found is None else found.state()["stage"]
+        self.processes.start_trackers(self.facts)
+        self.model.to(self.processes.device)
+        with self.signals:
+            number = 0
+            for place, method in enumerate(self.methods):
+                seed_everything(self.settings.seed, "grow", place)
+                method.grow(self.model)
+                for stage in method.stages(self.model):
+                    if number >= first:
+                        self._begin(number, stage)
+                        self._run(0 if found is None or number > first else self._restore(found))
+                    number += 1
+            self._finish()
+        return self.report
+
+    # A stage
+
+    def _begin(self, number: int, stage: Stage) -> None:
+        self.processes.same_start(self.model)
+        rows = self.data.rows(stage)
+        size = self.settings.batch_size or stage.batch_size
+        batches = Batches([len(row) for row in rows], size, (self.settings.seed, number))
+        self.learner = Learner(
+            self.model,
+            stage,
+            rows,
+            batches,
+            self.processes,
+            micro_batch=self.settings.micro_batch,
+            precision=self.settings.precision,
+            width_multiple=COMPILED_WIDTH if self.settings.compile else 1,
+        )
+        self.number, self.stage, self.offset = number, stage, self.report.done()
+        self.entry = StageReport(stage.name, self.learner.steps)
+        self.report.stages.append(self.entry)
+
+    def _run(self, done: int) -> None:
+        began = time.monotonic() - self.entry.seconds
+        self.display.stage(self.stage.name, self.learner.steps, done)
+        if self._owes_evaluation(done) and not self._evaluate(done):
+            self._interrupt()
+        with compiled(self.model.walk.layers) if self.settings.compile else nullcontext():
+            for step in range(done, self.learner.steps):
+                loss = self.learner.step(step)
+                self.entry.losses.append(loss)
+                self.entry.seconds = time.monotonic() - began
+                self.display.step(step + 1, loss, len(self.learner.batches.at(step)))
+                facts = {f"{self.stage.name}/loss": loss, f"{self.stage.name}/lr": self.learner.lr(step)}
+                self.processes.log(facts, self.offset + step + 1)
+                self._pause(step + 1)
+        if self.entry.best_step is not None:
+            self.processes.wait()
+            self.checkpoints.load_best(self.offset + self.entry.best_step, dict(self.learner.trained))
+
+    def _pause(self, done: int) -> None:
+        """Between two steps: evaluate, save, or stop."""
+        stop = self._asked_to_stop()
+        if not stop and self._due(done, self.settings.evaluate_every):
+            stop = not self._evaluate(done) or self._asked_to_stop()
+        if stop or self._due(done, self.settings.checkpoint_every):
+            self._save(done)
+        if stop:
+            self._interrupt()
+
+    def _due(self, done: int, every: int | None) -> bool:
+        return done == self.learner.steps or done % (every or self.learner.batches.per_epoch) == 0
+
+    def _asked_to_stop(self) -> bool:
+        return bool(self.processes.sums(self.signals.asked is not None)[0])
+
+    def _interrupt(self) -> None:
+        raise Interrupted(
+            f"stopped in stage {self.stage.name} after step {len(self.entry.losses)} of {self.learner.steps}; "
+            f"all is saved in {self.checkpoints.folder}, the same call goes on from there"
+        )
+
+    # Choosing the best
+
+    def _owes_evaluation(self, done: int) -> bool:
+        """True where a run was stopped between a step and the evaluation after it."""
+        seen = [evaluation.step for evaluation in self.entry.evaluations]
+        return done > 0 and done not in seen and self._due(done, self.settings.evaluate_every)
+
+    def _evaluate(self, done: int) -> bool:
+        """Score the dev rows and keep the weights if they are the best; False: dropped, because the run must stop."""
+        if not self.data.dev:
+            return True
+        found: list[dict[int, float]] = []
+        if self.processes.count > 1:  # the others could not know that one of them dropped it
+            found.append(self._scores())
+        elif not self.signals.finish(lambda: found.append(self._scores())):
+            return False
+        scores = self.processes.first_says(found[0])
+        value = judge(scores, self.stage.judged_by)
+        self.entry.evaluations.append(Evaluation(done, value, scores))
+        if value > (-math.inf if self.entry.best is None else self.entry.best):
+            self.entry.best, self.entry.best_step = value, done
+            if self.processes.writes:
+                self.checkpoints.save_best(self.offset + done, dict(self.learner.trained))
+        self.display.evaluated(value)
+        named = {f"{self.stage.name}/dev after {layers} layers": score for layers, score in scores.items()}
+        self.processes.log({f"{self.stage.name}/dev": value, **named}, self.offset + done)
+        self._write_report()
+        return True
+
+    def _scores(self) -> dict[int, float]:
+        while True:
+            try:
+                return record(self.model, self.data.dev, self.dev_batch).scores(self.metric)
+            except RuntimeError as error:
+                if not is_out_of_memory(error) or self.dev_batch == 1:
+                    raise
+            self.dev_batch //= 2
+
+    # Writing and resuming
+
+    def _save(self, done: int) -> None:
+        if self.processes.writes:
+            state = {
+                "stage": self.number,
+                "step": done,
+                "micro_batch": self.learner.micro_batch,
+                "scaler": self.learner.scaler.state_dict(),
+                "report": self.report.to_json(),
+                "run": self.facts,
+            }
+            best = None if self.entry.best_step is None else self.offset + self.entry.best_step
+            self.checkpoints.save(self.offset + done, self.model, self.learner.state(), state, best)
+        self._write_report()
+
+    def _found(self, resume: bool) -> Checkpoint | None:
+        """The checkpoint to go on from; an error where that would mix two runs."""
+        found = self.checkpoints.newest() if self.processes.writes else None
+        if self.processes.writes:
+            self.checkpoints.clean()
+        found = self.processes.first_says(found)
+        if found is None:
+            return None
+        where = self.checkpoints.folder
+        if not resume:
+            raise BadSetting(f"{where} holds a run; resume=True goes on with it; to start anew, delete {self.output}")
+        before = found.state()["run"]
+        changed = [name for name in self.facts if before.get(name) != self.facts[name]]
+        if changed:
+            said = "; ".join(f"{name} was {before.get(name)!r:.200}, now {self.facts[name]!r:.200}" for name in changed)
+            raise BadSetting(f"{where} holds another run: {said}; choose another output, or delete {self.output}")
+        log.info("resuming from %s", found.path)
+        return found
+
+    def _restore(self, found: Checkpoint) -> int:
+        """Everything as it was at the checkpoint; returns the steps done in its stage."""
+        state = found.state()
+        found.load_model(self.model)
+        self.learner.restore(found.optimizer())
+        self.learner.scaler.load_state_dict(state["scaler"])
+        self.learner.micro_batch = min(self.learner.micro_batch, state["micro_batch"])
+        self.report = Report.from_json(state["report"])
+        self.entry = self.report.stages[-1]
+        self.offset = self.report.done() - len(self.entry.losses)
+        return state["step"]
+
+    def _facts(self) -> dict[str, Any]:
+        """What must be the same for a run to be resumed."""
+        walk = self.model.walk
+        return {
+            "methods": [_described(method) for method in self.methods],
+            "seed": self.settings.seed,
+            "batch_size": self.settings.batch_size,
+            "precision": self.settings.precision,
+            "metric": getattr(self.metric, "__name__", str(self.metric)),
+            "model": f"{walk.family}, width {walk.width}, labels {', '.join(self.model.labels)}",
+            "rows": {name: len(getattr(self.data, name)) for name in ("train", "extra", "dev")},
+            "data": self.data.digest(),
+        }
+
+    def _write_report(self) -> None:
+        if self.processes.writes:
+            write_json(self.output / "metrics.json", {"run": self.facts, **self.report.to_json()})
+
+    def _finish(self) -> None:
+        """The bundle, with the plan the last method proposes unless the user chose one."""
+        last = self.methods[-1]
+        if hasattr(last, "plan") and self.model.plan.exit is None:
+            self.model.plan = last.plan(self.model)
+        self._write_report()
+        if self.processes.writes:
+            with saving(self.output / "model"):
+                self.model.eval().save_pretrained(self.output / "model")
+        self.processes.wait()
+
+
+def judge(scores: dict[int, float], by: str) -> float:
+    """One number from the scores at every exit: the final one, or a mean over the exits before it, or over all."""
+    final = max(scores)
+    counted = {"final": [final], "exits": [layers for layers in scores if layers != final], "all": list(scores)}[by]
+    counted = counted or [final]  # no exits before the end
+    return sum(scores[layers] for layers in counted) / len(counted)
+
+
+def _described(method: Any) -> Any:
+    """A method as JSON; the round trip makes tuples lists, as they come back from a checkpoint."""
+    settings = dataclasses.asdict(method) if dataclasses.is_dataclass(method) else {}  # type: ignore[arg-type]
+    name = getattr(method, "name", type(method).__name__)
+    return json.loads(json.dumps({"name": name, **settings}, default=lambda value: getattr(value, "__qualname__", "")))

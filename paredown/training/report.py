@@ -1,0 +1,49 @@
+"""What a run did: per stage its losses, its dev scores and its best; also as metrics.json, kept up to date."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass
+class Evaluation:
+    step: int  # steps done in the stage
+    value: float  # what chooses the best weights
+    scores: dict[int, float]  # the metric at every exit, by layers run
+
+
+@dataclass
+class StageReport:
+    name: str
+    steps: int  # in all
+    losses: list[float] = field(default_factory=list)  # one per step done
+    evaluations: list[Evaluation] = field(default_factory=list)
+    seconds: float = 0.0
+    best: float | None = None  # the best dev value
+    best_step: int | None = None  # where it was seen; its weights end the stage
+
+
+@dataclass
+class Report:
+    stages: list[StageReport] = field(default_factory=list)
+
+    def done(self) -> int:
+        """Optimizer steps done, over all stages."""
+        return sum(len(stage.losses) for stage in self.stages)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Report:
+        report = cls()
+        for stage in data["stages"]:
+            stage = StageReport(**stage)
+            stage.evaluations = [_evaluation(**entry) for entry in stage.evaluations]  # type: ignore[arg-type]
+            report.stages.append(stage)
+        return report
+
+
+def _evaluation(step: int, value: float, scores: dict[str, float]) -> Evaluation:
+    return Evaluation(step, value, {int(layers): score for layers, score in scores.items()})

@@ -1,0 +1,156 @@
+"""Dropping tokens is an axis of its own: it needs no model code, no other axis, and no neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from paredown import Plan
+from paredown.errors import BadPlan
+from paredown.registry import reducers
+from paredown.walk import Walk
+from tests.families import EVERY_TOKEN, EXACT, adaptive, batch, tiny, walked
+
+DROPPING = ("albert", "bert", "distilbert", "electra", "modernbert", "mpnet", "roberta")
+LENGTHS = [14, 3, 30, 1, 9]
+
+
+@dataclass(frozen=True)
+class Sieve:
+    """Drops about every third token, other ones in every row and never the first."""
+
+    layers: tuple[int, ...] = (1, 3)
+
+    def keep(self, stream: Any, layer: int, model: Any) -> Tensor | None:
+        if layer not in self.layers:
+            return None
+        mixed = stream.position * (1 + stream.mask.sum(1, keepdim=True)) + layer
+        return (mixed % 3 != 0) | (stream.position == 0)
+
+
+@pytest.fixture(autouse=True)
+def sieve(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the catalogue for one test only: contract tests run over what is in it."""
+    monkeypatch.setattr(Sieve, "name", "sieve", raising=False)
+    monkeypatch.setitem(reducers._classes, "sieve", Sieve)
+
+
+def row(inputs: dict[str, Tensor], place: int, length: int) -> dict[str, Tensor]:
+    return {name: value[place : place + 1, :length] for name, value in inputs.items()}
+
+
+def hidden_in_the_middle() -> dict[str, Tensor]:
+    inputs = batch(99, [14, 9, 12])
+    inputs["attention_mask"][0, 4:7] = 0
+    inputs["attention_mask"][1, [2, 5]] = 0
+    return inputs
+
+
+@pytest.mark.parametrize("family", DROPPING)
+@pytest.mark.parametrize("exit", [None, "patience:1"])
+def test_rows_do_not_see_their_neighbours(family: str, exit: str | None) -> None:
+    model, plan = adaptive(family), Plan(exit=exit, reduce="sieve")
+    inputs = batch(99, LENGTHS, width=33)
+    together = model.answer(inputs, plan)
+    for place, length in enumerate(LENGTHS):
+        alone = model.answer(row(inputs, place, length), plan)
+        assert (alone.layers.item(), alone.tokens.item()) == (together.layers[place], together.tokens[place])
+        assert torch.allclose(alone.logits[0], together.logits[place], atol=1e-4, rtol=0)
+    assert not torch.allclose(together.logits, model.answer(inputs, Plan(exit=exit)).logits, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", walked(EXACT))
+@torch.no_grad()
+def test_dropping_what_is_hidden_changes_nothing(family: str) -> None:
+    walk, inputs = Walk(tiny(family)), hidden_in_the_middle()
+    hidden, cut = walk.start(inputs), walk.start(inputs, may_drop=True)
+    cut = cut.keep_tokens(cut.mask)
+    assert cut.hidden.shape[1] < hidden.hidden.shape[1]
+    for layer in range(len(walk.layers)):
+        hidden, cut = walk.step(hidden, layer), walk.step(cut, layer)
+    assert torch.allclose(hidden.hidden[hidden.mask], cut.hidden[cut.mask], atol=1e-5, rtol=0)
+    assert torch.allclose(hidden.hidden[hidden.mask], cut.rejoined()[hidden.mask], atol=1e-5, rtol=0)
+    ours, theirs = (walk.stock_logits(stream.hidden, stream.mask) for stream in (cut, hidden))
+    assert torch.allclose(ours, theirs, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", walked(EVERY_TOKEN))
+def test_families_that_cannot_drop_tokens_say_so(family: str) -> None:
+    model = adaptive(family)
+    with pytest.raises(BadPlan, match="none can be dropped"):
+        model.answer(batch(99, LENGTHS), Plan(reduce="sieve"))
+
+
+@pytest.mark.parametrize("family", DROPPING)
+@torch.no_grad()
+def test_dropped_tokens_come_back_as_they_were(family: str) -> None:
+    walk = Walk(tiny(family))
+    stream = walk.start(batch(99, [12, 7]), may_drop=True)
+    states = []
+    for layer, dropped in enumerate([(3, 5), (1,), ()]):
+        keep = torch.ones_like(stream.mask)
+        for place in dropped:
+            keep &= stream.position != place
+        states.append(stream.rejoined())
+        stream = walk.step(stream.keep_tokens(keep), layer)
+    back = stream.rejoined()
+    assert stream.position[0, :9].tolist() == [0, 2, 4, 6, 7, 8, 9, 10, 11]
+    assert torch.equal(back[:, [3, 5]], states[0][:, [3, 5]])
+    assert torch.equal(back[:, 1], states[1][:, 1])
+    assert torch.equal(back[0, stream.position[0, :9]], stream.hidden[0, :9])
+    assert not torch.equal(back[:, 0], states[1][:, 0])
+
+
+def test_every_token_is_answered_though_some_were_dropped() -> None:
+    model = adaptive("bert", "token_label")
+    inputs = batch(99, LENGTHS)
+    answer = model.answer(inputs, Plan(reduce="sieve"))
+    assert answer.logits.shape == (len(LENGTHS), max(LENGTHS), 3)
+    for place, length in enumerate(LENGTHS):
+        alone = model.answer(row(inputs, place, length), Plan(reduce="sieve"))
+        assert torch.allclose(alone.logits[0], answer.logits[place, :length], atol=1e-4, rtol=0)
+
+
+def test_reported_tokens_are_the_real_ones_of_every_layer() -> None:
+    model, plan = adaptive("bert"), Plan(exit="patience:1", reduce="sieve")
+    inputs = batch(99, LENGTHS)
+    answer = model.answer(inputs, plan)
+    for place, length in enumerate(LENGTHS):
+        left, work = list(range(length)), 0
+        for layer in range(int(answer.layers[place])):
+            if layer in plan.reduce.layers:
+                left = [at for at in left if (at * (1 + len(left)) + layer) % 3 != 0 or at == 0]
+            work += len(left)
+        assert answer.tokens[place] == work
+    assert answer.tokens.sum() < (answer.layers * torch.tensor(LENGTHS)).sum()
+
+
+def test_a_row_never_loses_all_its_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sieve, "keep", lambda self, stream, layer, model: torch.zeros_like(stream.mask))
+    with pytest.raises(BadPlan, match="every token of a row"):
+        adaptive("bert").answer(batch(99, LENGTHS), Plan(reduce="sieve"))
+
+
+@pytest.mark.parametrize("family", ["bert", "albert", "deberta-v2", "modernbert"])
+@torch.no_grad()
+def test_any_depth_runs(family: str) -> None:
+    model, inputs = adaptive(family), batch(99, LENGTHS)
+    trace = model.trace(inputs, depth=(0, 1))
+    truncated = model.answer(inputs, Plan(depth=(0, 1)))
+    assert torch.equal(truncated.logits, trace.logits[1]) and truncated.layers.tolist() == [2] * len(LENGTHS)
+    assert torch.equal(trace.logits[1], model.trace(inputs).logits[1])
+    for depth in ((0, 2, 3), (3, 1), (2,), (0, 0, 1)):
+        stream = model.walk.start(inputs)
+        for layer in depth:
+            stream = model.walk.step(stream, layer)
+        answer = model.answer(inputs, Plan(depth=depth))
+        assert answer.layers.tolist() == [len(depth)] * len(LENGTHS)
+        assert answer.tokens.tolist() == [len(depth) * length for length in LENGTHS]
+        if depth[-1] == 3:  # no head after the last layer: the model's own classifier speaks
+            assert torch.equal(answer.logits, model.walk.stock_logits(stream.hidden, stream.mask))
+    with pytest.raises(BadPlan, match="layers 0 to 3"):
+        model.answer(inputs, Plan(depth=(0, 4)))
