@@ -21,7 +21,7 @@ lint: .venv/stamp ## ruff: rules and format
 	$(BIN)/ruff format --check .
 
 format: .venv/stamp ## let ruff rewrite what it can
-	$(BIN)/ruff check --fix .
+	$(BIN)/ruff check --fix --exit-zero --quiet .
 	$(BIN)/ruff format .
 
 types: .venv/stamp ## mypy

@@ -23,28 +23,29 @@ SPEEDS = [(place / 100) ** 3 for place in range(101)]  # dense at the cautious e
 RULES = ("entropy", "confidence", "margin", "patience", "vote", "ensemble", "learned")
 TARGETS = (1.0, 2.0, 2.48, 3.16, 4.33, 6.0)  # fewer layers; 2.48, 3.16 and 4.33 are where the reference was measured
 
-# The aliases keep their papers' heads, losses and rules. Batch size and learning rate are the benchmark's own, the
-# same for all, because batches of 8 would leave a GPU idle: (task, method, batch size, seeds).
-SST2 = "batch_size=64,lr=5e-5,epochs=3"
-MRPC = "batch_size=32,lr=5e-5,epochs=8"
-RUNS: dict[str, tuple[str, str]] = {
-    "fastbert": ("fastbert:{common},exit_epochs=3,exit_lr=5e-4", "as published but for batch and learning rate"),
-    "deebert": ("deebert:{common},exit_epochs=3,exit_lr=5e-4", "as published but for batch and learning rate"),
-    "elasticbert": ("elasticbert:{common}", "as published but for batch and learning rate"),
-    "pabee": ("pabee:{common}", "as published but for batch and learning rate"),
-    "berxit": ("berxit:{common}", "as published but for batch and learning rate"),
-    "joint attention": (
-        "joint:{common},head='attention',equilibrium=True,distill=1.0",
-        "attention heads, gradient equilibrium, imitation of the last head",
-    ),
-    "joint attention:pool=mean": (
-        "joint:{common},head='attention:pool=mean',equilibrium=True,distill=1.0",
-        "the same with mean-pooled attention heads",
-    ),
-    "self_distill attention:pool=mean": (
-        "self_distill:{common},head='attention:pool=mean',exit_epochs=3,exit_lr=5e-4",
-        "FastBERT with mean-pooled attention heads",
-    ),
+# The aliases keep their papers' heads, losses and rules; batch, learning rate and epochs are the benchmark's own and
+# the same for all, because the papers' batches of 8 would leave a GPU idle.
+SIZE = {"sst-2": "batch_size=128", "mrpc": "batch_size=32"}
+TUNING = {"sst-2": "lr=7e-5,epochs=3", "mrpc": "lr=5e-5,epochs=8"}
+EXITS = "exit_epochs=3,exit_lr=5e-4"
+TOGETHER = "joint:{size},{tuning},head=attention,equilibrium=True,distill=1.0"
+RUNS: dict[str, list[str]] = {
+    "fastbert": ["fastbert:{size},{tuning},{exits}"],
+    "deebert": ["deebert:{size},{tuning},{exits}"],
+    "elasticbert": ["elasticbert:{size},{tuning}"],
+    "pabee": ["pabee:{size},{tuning}"],
+    "berxit": ["berxit:{size},{tuning}"],
+    "self_distill + labels": ["self_distill:{size},{tuning},{exits},gold=1.0"],
+    "joint, attention heads": [TOGETHER],
+    "joint, attention heads, then distilled": [
+        TOGETHER,
+        "self_distill:{size},{exits},epochs=0,teacher=stock,gold=0.5",
+    ],
+    "fastbert, longer exits": ["fastbert:{size},{tuning},exit_epochs=5,exit_lr=1e-3"],
+    "self_distill, then joint": [
+        "self_distill:{size},{tuning},teacher=stock,exit_epochs=1,exit_lr=5e-4",
+        "joint:{size},epochs=2,lr=3e-5,head=attention,equilibrium=True,distill=1.0",
+    ],
 }
 
 
@@ -68,7 +69,7 @@ def run_one(job: dict, weights: Path, data: Path, precision: str, compile_layers
     with tempfile.TemporaryDirectory() as folder:
         train(
             model,
-            [job["method"]],
+            job["methods"],
             task.read(data, "train"),
             dev,
             output=Path(folder) / "run",
@@ -100,15 +101,21 @@ def summarise(runs: list[dict]) -> list[dict]:
             rule: {f"{t:g}x": statistics.mean(best(run["curves"][rule], t) for run in members) for t in TARGETS}
             for rule in members[0]["curves"]
         }
-        table.append({
-            "task": task, "method": label, "seeds": len(members), "per_layer": per_layer,
-            "full_depth": per_layer[layers[-1]], "best_score_at_fewer_layers": at,
-        })
+        table.append(
+            {
+                "task": task,
+                "method": label,
+                "seeds": len(members),
+                "per_layer": per_layer,
+                "full_depth": per_layer[layers[-1]],
+                "best_score_at_fewer_layers": at,
+            }
+        )
     return table
 
 
 def best(points: list[dict], target: float) -> float:
-    """The best score among the points with at least `target` times fewer layers; 0 where the rule is never that fast."""
+    """The best score among the points with at least `target` times fewer layers; 0 where there are none."""
     return max((point["score"] for point in points if point["speedup"] >= target), default=0.0)
 
 
@@ -141,8 +148,12 @@ def main() -> None:
         args.out.write_text(json.dumps(result))
         return
     jobs = [
-        {"task": task, "label": label, "method": RUNS[label][0].format(common=SST2 if task == "sst-2" else MRPC),
-         "seed": seed}
+        {
+            "task": task,
+            "label": label,
+            "methods": [text.format(size=SIZE[task], tuning=TUNING[task], exits=EXITS) for text in RUNS[label]],
+            "seed": seed,
+        }
         for task in args.tasks
         for label in args.only or RUNS
         for seed in args.seeds
@@ -162,7 +173,7 @@ def report(runs: list[dict], args: argparse.Namespace) -> dict:
     import transformers
 
     return {
-        "command": "python benchmarks/early_exit.py " + " ".join(sys.argv[1:]),
+        "command": "python benchmarks/early_exit.py " + " ".join(map(_said, sys.argv[1:])),
         "encoder": args.weights.name,
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor(),
         "torch": torch.__version__,
@@ -174,6 +185,12 @@ def report(runs: list[dict], args: argparse.Namespace) -> dict:
     }
 
 
+def _said(word: str) -> str:
+    """An argument as a reader can repeat it: paths by their last part, phrases quoted."""
+    word = Path(word).name if word.startswith("/") else word
+    return f'"{word}"' if " " in word else word
+
+
 def run_all(jobs: list[dict], args: argparse.Namespace) -> Iterator[dict]:
     """Run the jobs, several at a time, each in its own process; their results as they come."""
     with tempfile.TemporaryDirectory() as folder:
@@ -181,11 +198,12 @@ def run_all(jobs: list[dict], args: argparse.Namespace) -> Iterator[dict]:
         while waiting or running:
             while waiting and len(running) < args.jobs:
                 number, job = waiting.pop(0)
-                out, log = Path(folder) / f"{number}.json", open(Path(folder) / f"{number}.log", "w")
+                out = Path(folder) / f"{number}.json"
                 command = [sys.executable, __file__, "--weights", str(args.weights), "--data", str(args.data)]
                 command += ["--out", str(out), "--precision", args.precision, "--job", json.dumps(job)]
                 command += ["--compile"] * args.compile
-                running[subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)] = (job, out)
+                with open(out.with_suffix(".log"), "w") as log:
+                    running[subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)] = (job, out)
             time.sleep(0.5)
             for process in [process for process in running if process.poll() is not None]:
                 job, out = running.pop(process)

@@ -51,15 +51,21 @@ def load(
         _verify(folder, facts)
         if task is not None or num_labels is not None or labels is not None:
             raise BadSetting(f"{folder} is a bundle and knows its own task and labels; leave task and labels out")
-        kind = kind_named(facts["kind"])
-        model = AdaptiveModel(*_stock(source, kind, None, stock_settings), kind)
+        kind = KINDS[facts["kind"]]
+        model = AdaptiveModel(*_stock(source, kind, None, stock_settings, complete=True), kind)
         _restore(model, folder, facts)
     else:
         kind, known = _kind(task)
-        model = AdaptiveModel(*_stock(source, kind, _label_names(kind, num_labels, labels or known), stock_settings), kind)
+        model = AdaptiveModel(
+            *_stock(source, kind, _label_names(kind, num_labels, labels or known), stock_settings), kind
+        )
     if plan is not None:
         model.plan = Plan.of(plan)
         model.check(model.plan)
+    # Weights mapped from a file start anywhere in memory, and some kernels round differently there.
+    for parameter in model.parameters():
+        if parameter.data_ptr() % 64:
+            parameter.data = parameter.data.clone()
     return model.eval()
 
 
@@ -70,15 +76,16 @@ def save(model: AdaptiveModel, folder: str | Path) -> None:
         if model.tokenizer is not None:
             model.tokenizer.save_pretrained(fresh)
         save_file(_own_weights(model), fresh / WEIGHTS, metadata={"format": "pt"})
-        facts = {
+        facts: dict[str, Any] = {
             "format": FORMAT,
             "kind": model.kind.name,
             "head": None if model.head is None else heads.to_json(model.head),
             "head_layers": list(model.head_layers),
             "doubt": model.doubt is not None,
             "plan": model.plan.to_json(),
-            "sha256": {path.name: _sha256(path) for path in sorted(fresh.iterdir())},
+            "sha256": {path.name: sha256(path) for path in sorted(fresh.iterdir())},
         }
+        facts["sha256"][FACTS] = _seal(facts)
         (fresh / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 
@@ -113,8 +120,10 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _stock(source: str | Path, kind: Kind, names: list[str] | None, settings: dict[str, Any]) -> tuple[Any, Any]:
-    """The Hugging Face model and tokenizer: safetensors only, no remote code."""
+def _stock(
+    source: str | Path, kind: Kind, names: list[str] | None, settings: dict[str, Any], complete: bool = False
+) -> tuple[Any, Any]:
+    """The Hugging Face model and tokenizer: safetensors only, no remote code; `complete`: no weight may be missing."""
     changes: dict[str, Any] = {}
     if names is not None:
         changes = {
@@ -128,10 +137,15 @@ def _stock(source: str | Path, kind: Kind, names: list[str] | None, settings: di
     try:
         config = AutoConfig.from_pretrained(source, **changes, **safe, **_hub_settings(settings))
         cls = getattr(transformers, kind.auto_class)
-        stock = cls.from_pretrained(source, config=config, use_safetensors=True, **safe, **settings)
+        told = {"config": config, "use_safetensors": True, "output_loading_info": True}
+        stock, info = cls.from_pretrained(source, **told, **safe, **settings)
         tokenizer = AutoTokenizer.from_pretrained(source, **safe, **_hub_settings(settings))
-    except (OSError, ValueError, SafetensorError) as error:
+    except torch.OutOfMemoryError:
+        raise
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise BadBundle(f"{source} cannot be loaded as a {kind.name} model: {error}") from error
+    if complete and info["missing_keys"]:
+        raise BadBundle(f"{source} lacks weights: {', '.join(sorted(info['missing_keys'])[:5])}")
     return stock, tokenizer
 
 
@@ -164,6 +178,8 @@ def _own_weights(model: AdaptiveModel) -> dict[str, torch.Tensor]:
 def _restore(model: AdaptiveModel, folder: Path, facts: dict[str, Any]) -> None:
     try:
         if facts["head"] is not None:
+            if not all(type(layer) is int for layer in facts["head_layers"]):
+                raise BadBundle(f"{folder / FACTS}: head_layers must be layer numbers")
             model.grow_heads(heads.from_json(facts["head"]), facts["head_layers"])
         if facts["doubt"]:
             model.grow_doubt()
@@ -176,7 +192,7 @@ def _restore(model: AdaptiveModel, folder: Path, facts: dict[str, Any]) -> None:
                     parameter.copy_(saved[name])
         model.plan = Plan.from_json(facts["plan"])
         model.check(model.plan)
-    except (KeyError, TypeError, SafetensorError) as error:
+    except (KeyError, TypeError, RuntimeError, SafetensorError) as error:  # RuntimeError: heads too large to build
         raise BadBundle(f"{folder / FACTS} is not a complete description: {error!r}") from error
     except BadBundle:
         raise
@@ -185,31 +201,46 @@ def _restore(model: AdaptiveModel, folder: Path, facts: dict[str, Any]) -> None:
 
 
 def _facts(folder: Path) -> dict[str, Any]:
+    if (folder / FACTS).is_symlink():
+        raise BadBundle(f"{folder}: {FACTS} is a link to another place")
     try:
         facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadBundle(f"{folder / FACTS} is not JSON: {error}") from error
-    if not isinstance(facts, dict) or not isinstance(facts.get("sha256"), dict) or not isinstance(facts.get("kind"), str):
+    if not isinstance(facts, dict) or not isinstance(facts.get("sha256"), dict):
         raise BadBundle(f"{folder / FACTS} does not describe a bundle")
     if facts.get("format") != FORMAT:
         raise BadBundle(f"{folder} has format {facts.get('format')!r}; this version reads format {FORMAT}")
+    if facts["sha256"].pop(FACTS, None) != _seal(facts):
+        raise BadBundle(f"{folder / FACTS} is damaged: it does not have the sha256 it names")
+    if not isinstance(facts.get("kind"), str) or facts["kind"] not in KINDS:
+        raise BadBundle(f"{folder / FACTS}: no kind of answer is called {facts.get('kind')!r:.80}")
     return facts
+
+
+def _seal(facts: dict[str, Any]) -> str:
+    """The sha256 of the description itself, as it is before the seal is put in."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def _verify(folder: Path, facts: dict[str, Any]) -> None:
     """Every file is there, inside the folder, and unchanged; weights that the manifest does not name are refused."""
     for name, digest in facts["sha256"].items():
         path = folder / name
-        if Path(name).name != name or "\0" in name or path.is_symlink() or not path.is_file():
+        try:
+            inside = Path(name).name == name and not path.is_symlink() and path.is_file()
+        except (OSError, ValueError):  # names that no file system takes
+            inside = False
+        if not inside:
             raise BadBundle(f"{folder}: {name!r} is missing or lies outside the bundle")
-        if _sha256(path) != digest:
+        if sha256(path) != digest:
             raise BadBundle(f"{path} is damaged: its sha256 is not the one in {FACTS}")
     unknown = [path.name for path in folder.glob("*.safetensors") if path.name not in facts["sha256"]]
     if unknown or not {"config.json", WEIGHTS} <= facts["sha256"].keys():
         raise BadBundle(f"{folder}: {FACTS} does not account for {', '.join(unknown) or f'config.json and {WEIGHTS}'}")
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(1 << 20):

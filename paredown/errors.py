@@ -33,3 +33,19 @@ class CannotWalk(ParedownError):
 
 class NonFiniteAnswer(ParedownError, ArithmeticError):
     """The model answered NaN or infinity; that is never turned into a label."""
+
+
+class Interrupted(ParedownError):
+    """The run was asked to stop; it was saved and can be resumed."""
+
+
+class NonFiniteLoss(ParedownError, ArithmeticError):
+    """A loss or gradient was NaN or infinite; the model has not been touched by it."""
+
+
+class OutOfMemory(ParedownError, MemoryError):
+    """Not even one row fits."""
+
+
+class CannotSave(ParedownError):
+    """The disk is full or must not be written; the checkpoint before is intact."""

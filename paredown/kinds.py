@@ -46,7 +46,12 @@ class Kind:
         raise NotImplementedError
 
     def distill(
-        self, student: Tensor, teacher: Tensor, counts: Tensor, temperature: float = 1.0, direction: Direction = "forward"
+        self,
+        student: Tensor,
+        teacher: Tensor,
+        counts: Tensor,
+        temperature: float = 1.0,
+        direction: Direction = "forward",
     ) -> Tensor:
         """KL(teacher || student) (forward) or KL(student || teacher) (reverse), mean over the items that count."""
         ours, theirs = self.log_probs(student / temperature), self.log_probs(teacher / temperature)
@@ -98,7 +103,12 @@ class Regression(Kind):
         return error.mean(-1, keepdim=True).tanh()
 
     def distill(
-        self, student: Tensor, teacher: Tensor, counts: Tensor, temperature: float = 1.0, direction: Direction = "forward"
+        self,
+        student: Tensor,
+        teacher: Tensor,
+        counts: Tensor,
+        temperature: float = 1.0,
+        direction: Direction = "forward",
     ) -> Tensor:
         return F.mse_loss(student.float(), teacher.float())
 

@@ -178,8 +178,8 @@ class AdaptiveModel(nn.Module):
         if not self.heads:
             raise BadSetting("grow heads before doubt: it reads what the heads read")
         if self.doubt is None:
-            size = next(iter(self.heads.values())).size
-            self.doubt = nn.Linear(size, 1, device=self.device, dtype=self.dtype).train(self.training)
+            head: Any = next(iter(self.heads.values()))
+            self.doubt = nn.Linear(head.size, 1, device=self.device, dtype=self.dtype).train(self.training)
 
     def drop_heads(self) -> None:
         self.head, self.doubt = None, None
@@ -234,7 +234,7 @@ class AdaptiveModel(nn.Module):
 
     def _ask(self, layer: int, hidden: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
         """Logits and doubt of the head after a layer."""
-        head = self.heads[str(layer)]
+        head: Any = self.heads[str(layer)]
         feature = head.feature(self.walk.finish(hidden), mask)
         doubt = None if self.doubt is None else self.doubt(feature).float().sigmoid().flatten(1)
         return head.score(feature), doubt
@@ -389,4 +389,3 @@ class _Ledger:
     def answer(self) -> Answer:
         rows, logits = (torch.cat(parts) for parts in zip(*self.said, strict=True))
         return Answer(logits[rows.argsort()], self.layers, self.tokens)
-

@@ -82,7 +82,7 @@ class Plan:
     def from_json(cls, data: dict[str, Any] | str) -> Plan:
         try:
             plan = json.loads(data) if isinstance(data, str) else data
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadPlan(f"a plan must be JSON: {error}") from None
         axes = {"depth", "exit", "reduce"}
         if not isinstance(plan, dict) or not plan.keys() <= axes:

@@ -7,7 +7,8 @@ import dataclasses
 import difflib
 import types
 import typing
-from typing import Any, Callable, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 from paredown.errors import BadSetting, UnknownName
 
@@ -61,7 +62,7 @@ class Registry(Generic[Entry]):
     def aliases(self) -> list[str]:
         return sorted(self._aliases)
 
-    def make(self, name: str, **settings: Any) -> Entry:
+    def make(self, name: str, /, **settings: Any) -> Entry:
         """An entry by name; every setting is checked against its field."""
         cls = self[name]
         if name in self._aliases:
@@ -90,6 +91,8 @@ class Registry(Generic[Entry]):
                 if place >= len(positions):
                     raise BadSetting(f"{text!r} gives more values than {name} has settings")
                 key, value = positions[place], part
+            if key.strip() in settings:
+                raise BadSetting(f"{text!r} gives {key.strip()} twice")
             settings[key.strip()] = _literal(value.strip())
         return self.make(name, **settings)
 
@@ -129,7 +132,7 @@ def _literal(text: str) -> Any:
         return lower[text.lower()]
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # all that a literal can go wrong with
         return text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -64,7 +65,7 @@ def _row_from_mapping(item: Mapping[str, Any], place: int) -> Row:
     if text is None:
         raise BadInput(f"row {place}: no text; expected one of {', '.join(TEXT)}, found {', '.join(map(str, item))}")
     if not isinstance(text, str):
-        if not all(isinstance(word, str) for word in text):
+        if not isinstance(text, (list, tuple)) or not all(isinstance(word, str) for word in text):
             raise BadInput(f"row {place}: text must be a string or a list of words, got {text!r:.80}")
         text = tuple(text)
     if pair is not None and not isinstance(pair, str):
@@ -78,8 +79,8 @@ def label_number(label: Any, kind: Kind, labels: Sequence[str], place: int) -> A
     def number(one: Any) -> int:
         if isinstance(one, str) and one in labels:
             return labels.index(one)
-        if isinstance(one, int) and not isinstance(one, bool) and 0 <= one < len(labels):
-            return one
+        if isinstance(one, Integral) and not isinstance(one, bool) and 0 <= int(one) < len(labels):
+            return int(one)
         raise BadInput(f"row {place}: label {one!r} is not one of {', '.join(labels[:20])} (or 0..{len(labels) - 1})")
 
     if label is None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Callable, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from torch import Tensor
 
 if TYPE_CHECKING:
     from paredown.model import AdaptiveModel
+    from paredown.plan import Plan
 
 Batch = dict[str, Tensor]
 
@@ -42,10 +44,16 @@ class Stage:
 class Method(Protocol):
     """How to train for adaptivity: a frozen dataclass of hyper-parameters."""
 
+    def check(self, model: AdaptiveModel) -> None:
+        """Raise BadSetting where the method cannot train this model."""
+
     def grow(self, model: AdaptiveModel) -> None:
         """Add the parameters it needs; idempotent."""
 
     def stages(self, model: AdaptiveModel) -> list[Stage]: ...
+
+    def plan(self, model: AdaptiveModel) -> Plan:
+        """How the trained model is meant to be used."""
 
 
 def everything(name: str) -> bool:

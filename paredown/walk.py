@@ -8,10 +8,10 @@ them rows may leave and tokens may go. No family is known by name.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -58,7 +58,7 @@ class Walk:
             self._check()
             self.drops_tokens = self._try_dropping()
         if made_of != [type(module) for module in stock.modules()]:
-            raise CannotWalk(f"{self.family}: a short text changes its layers for good, so answers depend on earlier ones")
+            raise CannotWalk(f"{self.family}: a short text changes it for good, so answers depend on earlier ones")
 
     # Walking
 
@@ -142,7 +142,7 @@ class Walk:
     def _candidates(self) -> Iterator[list[nn.Module]]:
         recorded = (getattr(self.base, "_can_record_outputs", None) or {}).get("hidden_states")
         named = recorded if isinstance(recorded, (list, tuple)) else [recorded]
-        classes = tuple(cls for cls in (getattr(item, "target_class", item) for item in named) if isinstance(cls, type))
+        classes: Any = tuple(c for c in (getattr(item, "target_class", item) for item in named) if isinstance(c, type))
         if classes and (found := [module for module in self.base.modules() if isinstance(module, classes)]):
             yield found
         wanted = getattr(self.stock.config, "num_hidden_layers", None)
@@ -345,11 +345,11 @@ def _patched(forwards: dict[nn.Module, Callable[..., Any]]) -> Iterator[None]:
                 module.forward = forward
             yield
         finally:
-            for module, forward in before.items():
-                if forward is None:
+            for module, own in before.items():
+                if own is None:
                     module.__dict__.pop("forward", None)
                 else:
-                    module.forward = forward
+                    module.forward = own
 
 
 @contextmanager

@@ -119,7 +119,7 @@ def adaptive(
     seed: int = 0,
     **changes: Any,
 ) -> AdaptiveModel:
-    """A tiny model with heads and doubt, whose random weights are large enough for rows to leave at different layers."""
+    """A tiny model with heads and doubt, random but large enough for rows to leave at different layers."""
     of_kind = KINDS[kind]
     changes = {"num_labels": 1 if kind == "regression" else 3, **changes}
     model = AdaptiveModel(tiny(family, getattr(transformers, of_kind.auto_class), seed, **changes), tokenizer, of_kind)

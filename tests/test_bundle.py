@@ -33,7 +33,7 @@ def test_what_is_loaded_is_what_was_saved(family: str, head: str, tokenizer: Any
     assert not again.training
     inputs = batch(99, [9, 4, 1])
     assert torch.equal(model.answer(inputs).logits, again.answer(inputs).logits)
-    assert [name for name, _ in model.named_parameters()] == [name for name, _ in again.named_parameters()], "shared too"
+    assert dict(model.named_parameters()).keys() == dict(again.named_parameters()).keys(), "what was shared still is"
 
 
 @pytest.mark.parametrize("kind", ["multi_label", "regression", "token_label"])
@@ -60,7 +60,7 @@ def test_a_save_that_fails_leaves_the_old_bundle(
     model.save_pretrained(tmp_path / "bundle")
     before = tree(tmp_path)
     model.plan = Plan(exit="entropy:0.1")
-    for step in ("save_file", "_sha256", "_sync"):
+    for step in ("save_file", "sha256", "_sync"):
         with monkeypatch.context() as broken:
             broken.setattr(bundle, step, lambda *args, **kwargs: 1 / 0)
             with pytest.raises(ZeroDivisionError):

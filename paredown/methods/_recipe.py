@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from paredown.errors import BadSetting
+from paredown.errors import BadPlan, BadSetting
 from paredown.model import AdaptiveModel, Trace
 from paredown.plan import Plan
+from paredown.registry import exits
 from paredown.stage import Batch, Progress, Stage
 
 
@@ -34,6 +36,16 @@ class Recipe:
             raise BadSetting(f"{self.name}: epochs >= 0, lr > 0, batch_size >= 1 and warmup in 0..1 are needed")
         if not 0 <= self.label_smoothing < 1:
             raise BadSetting(f"{self.name}: label_smoothing must lie in 0..1, not {self.label_smoothing}")
+
+    def check(self, model: AdaptiveModel) -> None:
+        """Say before training, not after it, that the exit rule makes no sense for the model's kind of answer."""
+        if self.rule is not None:
+            try:
+                exits.of(self.rule).check(model.kind, (1,), True)
+            except BadPlan as error:
+                raise BadSetting(
+                    f"{self.name}: its rule {self.rule!r} does not fit; choose another rule: {error}"
+                ) from None
 
     def grow(self, model: AdaptiveModel) -> None:
         model.grow_heads(self.head, self.layers)

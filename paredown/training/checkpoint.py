@@ -16,8 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from paredown.bundle import _sha256 as sha256
-from paredown.bundle import staged
+from paredown.bundle import sha256, staged
 from paredown.errors import BadBundle
 from paredown.training.guard import saving
 

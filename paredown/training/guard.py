@@ -17,23 +17,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from paredown.errors import ParedownError
-
-
-class Interrupted(ParedownError):
-    """The run was asked to stop; it was saved and can be resumed."""
-
-
-class NonFiniteLoss(ParedownError, ArithmeticError):
-    """A loss or gradient was NaN or infinite; the model has not been touched by it."""
-
-
-class OutOfMemory(ParedownError, MemoryError):
-    """Not even one row fits."""
-
-
-class CannotSave(ParedownError):
-    """The disk is full or must not be written; the checkpoint before is intact."""
+from paredown.errors import CannotSave
 
 
 def freeze(model: nn.Module, trains: Callable[[str], bool]) -> dict[str, nn.Parameter]:

@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor
 
-from paredown.errors import BadSetting
+from paredown.errors import BadSetting, NonFiniteLoss, OutOfMemory
 from paredown.model import AdaptiveModel
 from paredown.rows import Encoded, collate
 from paredown.stage import Progress, Stage
 from paredown.training.batches import Batches, cut, weight
-from paredown.training.guard import NonFiniteLoss, OutOfMemory, freeze, is_out_of_memory, not_finite, seed_everything
+from paredown.training.guard import freeze, is_out_of_memory, not_finite, seed_everything
 from paredown.training.processes import Processes
 
 DTYPES = {"no": None, "bf16": torch.bfloat16, "fp16": torch.float16}

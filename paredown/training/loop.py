@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from paredown.errors import BadSetting
+from paredown.errors import BadSetting, Interrupted
 from paredown.evaluation.metrics import Metric, metric_for, metric_named
 from paredown.evaluation.record import record
 from paredown.model import AdaptiveModel
@@ -21,7 +21,7 @@ from paredown.stage import Method, Stage
 from paredown.training.batches import Batches, Data
 from paredown.training.checkpoint import Checkpoint, Checkpoints, write_json
 from paredown.training.display import Display
-from paredown.training.guard import Interrupted, Signals, compiled, is_out_of_memory, saving, seed_everything
+from paredown.training.guard import Signals, compiled, is_out_of_memory, saving, seed_everything
 from paredown.training.learner import DTYPES, Learner
 from paredown.training.processes import Processes
 from paredown.training.report import Evaluation, Report, StageReport
@@ -81,9 +81,11 @@ def train(
     """
     settings = Settings(seed, batch_size, micro_batch, precision, evaluate_every, checkpoint_every, compile)
     chosen = [methods] if isinstance(methods, str) or hasattr(methods, "stages") else list(methods)
-    entries = [method_registry.of(method) if isinstance(method, (str, dict)) else method for method in chosen]
+    entries: list[Any] = [method_registry.of(method) if isinstance(method, (str, dict)) else method for method in chosen]
     if not entries:
         raise BadSetting("there is no method to train by")
+    for entry in entries:
+        entry.check(model)
     measure = metric_named(metric) if isinstance(metric, str) else metric or metric_for(model.kind)
     data = Data.read(model, train_rows, unlabelled, dev_rows, max_length)
     processes = Processes(Path(output), trackers)
@@ -312,9 +314,8 @@ class Run:
 
     def _finish(self) -> None:
         """The bundle, with the plan the last method proposes unless the user chose one."""
-        last = self.methods[-1]
-        if hasattr(last, "plan") and self.model.plan.exit is None:
-            self.model.plan = last.plan(self.model)
+        if self.model.plan.exit is None:
+            self.model.plan = self.methods[-1].plan(self.model)
         self._write_report()
         if self.processes.writes:
             with saving(self.output / "model"):

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import torch
 import torch.nn.functional as F
+from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification
 
 from paredown.errors import BadSetting
 from paredown.kinds import KINDS
@@ -13,7 +14,6 @@ from paredown.methods._recipe import at_full_depth
 from paredown.model import AdaptiveModel
 from paredown.registry import methods
 from paredown.stage import Progress
-from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification
 
 LAYERS = 4
 START = Progress(0, 10)
@@ -91,8 +91,7 @@ def test_joint_weights_and_groups():
     with pytest.raises(BadSetting, match="a group names layers with a head"):
         loss(groups=((0, 9),))
     imitation = sum(
-        F.kl_div(x.log_softmax(-1), trace.final.softmax(-1), reduction="batchmean").item()
-        for x in trace.exits.values()
+        F.kl_div(x.log_softmax(-1), trace.final.softmax(-1), reduction="batchmean").item() for x in trace.exits.values()
     )
     assert loss(distill=0.5) == pytest.approx(sum(each) + 0.5 * imitation)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import pytest
@@ -100,7 +100,7 @@ def hangs_by_a_hair(model: AdaptiveModel, plan: Plan, alone: dict[str, Tensor]) 
     return not all(same(model.kind, still, decide(CLOSE, torch.Generator().manual_seed(turn))) for turn in range(32))
 
 
-@lru_cache(maxsize=None)
+@cache
 def model_of(family: str, kind: str, head: str) -> AdaptiveModel:
     return adaptive(family, kind, head, num_hidden_layers=LAYERS)
 

@@ -82,11 +82,10 @@ def test_cut_and_lengthened_files(bundle: Path) -> None:
     dice = random.Random(1)
     for path in sorted(bundle.iterdir()):
         whole = path.read_bytes()
-        for size in (0, 1, 7, len(whole) - 1, *(dice.randrange(len(whole)) for _ in range(5))):
+        for size in (0, 1, 7, len(whole) - 2, *(dice.randrange(len(whole)) for _ in range(5))):
             path.write_bytes(whole[:size])
             assert refused(bundle), f"{path.name} cut to {size} bytes"
         path.write_bytes(whole + b"\0")
-        # Of JSON a stray byte is an error as well, of everything else the checksum.
         assert refused(bundle), f"{path.name} lengthened"
         path.unlink()
         if path.name != FACTS:  # without it the folder is a plain Hugging Face folder
@@ -135,21 +134,11 @@ NONSENSE = [None, 7, -1, 1e300, True, "", "x", "\0", [], [1, [2]], {}, {"name": 
 
 
 @pytest.mark.parametrize("key", ["format", "kind", "head", "head_layers", "plan", "sha256"])
-def test_facts_that_make_no_sense(bundle: Path, key: str) -> None:
-    before = (bundle / FACTS).read_text()
-    for value in NONSENSE:
-        if (key, value) in {("head", None)} if not isinstance(value, (list, dict)) else False:
-            continue
-        forge(bundle, lambda facts, value=value: facts.__setitem__(key, value))
-        if facts_of(bundle)[key] in ([], {}) and key == "plan":
-            pass
-        assert refused(bundle) or harmless(key, value), f"{key} = {value!r}"
-        (bundle / FACTS).write_text(before)
-
-
-def harmless(key: str, value: Any) -> bool:
-    """An empty plan is a plan; 1 is the format, also when written as true."""
-    return (key, value) in (("plan", {}), ("format", True)) if not isinstance(value, list) else False
+@pytest.mark.parametrize("value", NONSENSE, ids=repr)
+def test_facts_that_make_no_sense(bundle: Path, key: str, value: Any) -> None:
+    forge(bundle, lambda facts: facts.update({key: value}))
+    harmless = [("plan", {}), ("format", True)]  # an empty plan is a plan, and true is 1
+    assert refused(bundle) != ((key, value) in harmless)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{", '"x"', "[" * 100_000, "{" + '"a":{' * 50_000, "\ufeff{}"])
@@ -180,7 +169,8 @@ def test_plans_that_make_no_sense(bundle: Path, rule: Any) -> None:
     assert refused(bundle)
 
 
-OUTSIDE = ["../canary", "/etc/hostname", "sub/../../canary", "..", ".", "", "a\0b", "x" * 300, "sub\\..\\x", "~/.profile"]
+OUTSIDE = ["../canary", "/etc/hostname", "sub/../../canary", "..", ".", "", "sub\\..\\x", "~/.profile"]
+OUTSIDE += ["a\0b", "x" * 300, "ü" * 200, "\ud800"]  # names that no file system takes
 
 
 @pytest.mark.parametrize("name", OUTSIDE, ids=lambda name: repr(name)[:20])

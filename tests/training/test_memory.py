@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from paredown import AdaptiveModel
-from paredown.training import OutOfMemory, Report, train
+from paredown.errors import OutOfMemory
+from paredown.training import Report, train
 from tests.training.tiny import Steps, final_loss, rows, stage, tiny
 
 Outcome = tuple[AdaptiveModel, Report]

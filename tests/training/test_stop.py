@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from paredown import AdaptiveModel
-from paredown.errors import ParedownError
-from paredown.training import CannotSave, Interrupted, NonFiniteLoss, train
+from paredown.errors import CannotSave, Interrupted, NonFiniteLoss, ParedownError
+from paredown.training import train
 from paredown.training.checkpoint import Checkpoints, write_json
 from tests.training.tiny import Steps, bits, final_loss, rows, stage, tiny
 

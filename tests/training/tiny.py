@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification, BertTokenizer
 
-from paredown import AdaptiveModel, Stage
+from paredown import AdaptiveModel, Plan, Stage
 from paredown.kinds import KINDS
 from paredown.stage import everything
 
-WORDS = "the a movie film plot cast was is good bad fine dull great awful very not and but really quite".split()  # noqa: SIM905
+WORDS = "the a movie film plot cast was is good bad fine dull great awful very not and but really quite".split()
 VOCABULARY = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]", *WORDS]
 
 
@@ -73,6 +73,12 @@ class Steps:
     wanted: list[Stage]
     heads: bool = False
     described: str = field(default="test")
+
+    def check(self, model: AdaptiveModel) -> None:
+        pass
+
+    def plan(self, model: AdaptiveModel) -> Plan:
+        return model.plan
 
     def grow(self, model: AdaptiveModel) -> None:
         if self.heads:

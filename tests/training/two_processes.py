@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def learn(output: Path, at_once: int | None = None) -> list[float]:
 
 
 if __name__ == "__main__":
-    first = int(__import__("os").environ.get("RANK", "0")) == 0
+    first = int(os.environ.get("RANK", "0")) == 0
     learn(Path(sys.argv[1]) / "plain")
     # Only one of the processes runs out of memory; both must make smaller pieces.
     learn(Path(sys.argv[1]) / "limited", at_once=2 if first else None)

@@ -54,9 +54,5 @@ class Joint(Recipe):
         return torch.stack(losses).sum()
 
 
-methods.alias(
-    "elasticbert", "joint", equilibrium=True, weight_decay=0.1, warmup=0.06, rule="entropy_nats:0.3"
-)
-methods.alias(
-    "pabee", "joint", head="shared_pooler", weights="depth", weight_decay=0.0, warmup=0.0, rule="patience:6"
-)
+methods.alias("elasticbert", "joint", equilibrium=True, weight_decay=0.1, warmup=0.06, rule="entropy_nats:0.3")
+methods.alias("pabee", "joint", head="shared_pooler", weights="depth", weight_decay=0.0, warmup=0.0, rule="patience:6")

@@ -1,0 +1,111 @@
+"""The shape of the source: imports point one way, the core knows no entry, nothing grows too long."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+import paredown
+from paredown.registry import exits, heads, methods, reducers, tasks
+
+ROOT = Path(paredown.__file__).parent
+SOURCES = sorted(ROOT.rglob("*.py"))
+CORE = {path.stem for path in ROOT.glob("*.py")} - {"__init__", "__main__"}
+CATALOGUES = {"heads": heads, "exits": exits, "reducers": reducers, "methods": methods, "tasks": tasks}
+# A folder may import from its own and from the lower ones.
+HEIGHT = {name: 1 for name in CATALOGUES} | {"training": 2, "evaluation": 2, "calibration": 2, "runtime": 2}
+HEIGHT |= {"published": 2, "serving": 3, "cluster": 3, "cli": 4}
+SPOKEN = {"pooler", "text", "Linear"}  # entries' names that are also Hugging Face's or torch's words
+LINES, FUNCTION_LINES = 400, 70
+
+
+def room(path: Path) -> str:
+    """The folder a source lives in; core modules live in none."""
+    first = path.relative_to(ROOT).parts[0]
+    return "" if first.endswith(".py") else first
+
+
+def height(name: str) -> int:
+    return HEIGHT.get(name, 0)
+
+
+def imported(path: Path, at_top: bool = False) -> list[str]:
+    """Modules of ours that a source imports, what only type checkers see left out; `at_top`: not inside functions."""
+    tree = ast.parse(path.read_text())
+    hidden = {id(inner) for node in ast.walk(tree) if is_hidden(node, at_top) for inner in ast.walk(node)}
+    found = []
+    for node in ast.walk(tree):
+        if id(node) in hidden:
+            continue
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "paredown":
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names if alias.name.split(".")[0] == "paredown"]
+    return found
+
+
+def is_hidden(node: ast.AST, at_top: bool) -> bool:
+    typing_only = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+    return typing_only or (at_top and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+
+
+def named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def test_every_folder_has_its_place() -> None:
+    folders = {room(path) for path in SOURCES} - {""}
+    assert folders <= HEIGHT.keys(), "add the new folder to HEIGHT, where design.md puts it"
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if path != ROOT / "__init__.py"], ids=named)
+def test_imports_point_one_way(path: Path) -> None:
+    here = room(path)
+    for module in imported(path):
+        there = module.split(".")[1] if "." in module else ""
+        if there in HEIGHT:
+            assert height(there) <= height(here), f"{named(path)} imports {module}"
+        assert not (here == "serving" and there == "training"), "a server must not need what trains"
+
+
+@pytest.mark.parametrize("path", [ROOT / f"{name}.py" for name in sorted(CORE)], ids=named)
+def test_the_core_knows_no_entry_by_name(path: Path) -> None:
+    entries = {name for shelf in CATALOGUES.values() for name in shelf.names() + shelf.aliases()}
+    classes = {shelf[name].__name__ for shelf in CATALOGUES.values() for name in shelf.names()}
+    tree = ast.parse(path.read_text())
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docs}
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert not ((texts & entries) | (names & classes)) - SPOKEN
+
+
+@pytest.mark.parametrize("catalogue", sorted(name for name in CATALOGUES if (ROOT / name).is_dir()))
+def test_a_catalogue_imports_all_it_holds(catalogue: str) -> None:
+    module = importlib.import_module(f"paredown.{catalogue}")
+    inside = imported(ROOT / catalogue / "__init__.py", at_top=True)
+    for path in (ROOT / catalogue).iterdir():
+        if path.name.startswith(("_", ".")) or not (path.suffix == ".py" or (path / "__init__.py").is_file()):
+            continue
+        assert any(f"{name}.".startswith(f"paredown.{catalogue}.{path.stem}.") for name in inside), path.name
+    assert CATALOGUES[catalogue].names() and module.__doc__
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=named)
+def test_nothing_grows_too_long(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= LINES
+    long = [
+        f"{node.name}: {node.end_lineno - node.lineno + 1} lines"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and (node.end_lineno or 0) - node.lineno + 1 > FUNCTION_LINES
+    ]
+    assert not long
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if path.read_text().strip()], ids=named)
+def test_every_module_says_what_it_is(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text()))

@@ -1,0 +1,61 @@
+"""What the documents show is true: examples run, tables are complete."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paredown.kinds import KINDS
+from paredown.registry import exits, heads, methods
+from tests.contracts import test_exits as contract
+
+ROOT = Path(__file__).parent.parent
+
+
+def blocks(document: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("shelf", [methods, exits, heads], ids=lambda shelf: shelf.heading)
+def test_the_readme_lists_every_entry(shelf: Any) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name in [*shelf.names(), *shelf.aliases()] if f"`{name}`" not in text] == []
+
+
+def test_the_readme_example_runs(monkeypatch: Any, tmp_path: Path, tokenizer: Any, capsys: Any) -> None:
+    from tests.families import tiny
+
+    folder = tmp_path / "encoder"
+    tiny("bert", num_labels=2).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    (example,) = blocks("README.md")
+    assert len([line for line in example.splitlines() if line.strip()]) <= 12
+    monkeypatch.chdir(tmp_path)
+    exec(example.replace("google-bert/bert-base-uncased", str(folder)), {})
+    assert re.search(r"(good|bad) [01]\.\d+ after \d layers", capsys.readouterr().out)
+    assert (tmp_path / "films" / "paredown.json").is_file()
+
+
+def test_the_worked_exit_rule_keeps_the_contract(monkeypatch: Any, tmp_path: Path) -> None:
+    """CONTRIBUTING's rule, registered for a moment, goes through what every rule goes through."""
+    monkeypatch.setattr(exits, "_classes", dict(exits._classes))
+    (source,) = blocks("CONTRIBUTING.md")
+    (tmp_path / "gini.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("gini")
+    rule = exits.make("gini")
+    suits = [kind for kind in KINDS.values() if contract.accepts(rule, kind)]
+    assert [kind.name for kind in suits] == ["single_label", "multi_label", "token_label"]
+    for kind in suits:
+        for dtype in contract.DTYPES:
+            contract.test_decides_for_every_logit(rule, kind, dtype)
+        contract.test_a_larger_speed_never_leaves_later(rule, kind)
+        contract.test_speed_0_holds_for_the_surest_rows(rule, kind)
+        contract.test_rows_do_not_depend_on_their_neighbours(rule, kind)
+    contract.test_tokens_nobody_asks_about_do_not_matter(rule)
+    contract.test_is_json_and_short_text(rule)
+    contract.test_regression_suits_it_or_it_says_what_does(rule)
