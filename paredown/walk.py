@@ -22,9 +22,9 @@ from paredown.stream import Argument, Axes, Stream
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 EXACT = 1e-5  # largest difference from the stock forward that adoption accepts; same kernels give 0
-LEAK = 1e-4  # largest difference that padding may make to a real token's state
+LEAK = 1e-4  # largest difference that padding may make to a real token's state, or as much as 16 bits round
 
-_patching = threading.RLock()  # a model is never seen half patched by another thread
+_patching = threading.RLock()  # one thread patches at a time; the others run the layers as they are
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Walk:
         self.family: str = stock.config.model_type
         self._axes: dict[str, Axes] = {}
         self._tuple_length: int | None = None  # layers that answer a tuple, hidden states first
+        self._leak = max(LEAK, 8 * torch.finfo(stock.dtype).eps)
         made_of = [type(module) for module in stock.modules()]
         with torch.no_grad(), evaluating(stock):
             self.layers = self._find_layers()
@@ -205,7 +206,7 @@ class Walk:
             if not _close(self.stock_logits(stream.hidden, real), expected):
                 raise CannotWalk(f"{self.family}: its classifier reads more than the final hidden states")
         alone = {name: value[:1, :-3] for name, value in inputs.items()}  # the padded row without its padding
-        if not _close(self.base(**alone).last_hidden_state, stock[:1, :-3], LEAK):
+        if not _close(self.base(**alone).last_hidden_state, stock[:1, :-3], self._leak):
             raise CannotWalk(f"{self.family}: its answers depend on padding, so they would depend on the batch")
         changed = {**inputs, "input_ids": inputs["input_ids"].clone()}
         changed["input_ids"][:, 8] = changed["input_ids"][:, 7]
@@ -224,7 +225,7 @@ class Walk:
                 hidden, cut = self.step(hidden, layer), self.step(cut, layer)
         except (BadPlan, RuntimeError):  # layers that receive shapes they do not know
             return False
-        return _close(cut.hidden[cut.mask], hidden.hidden[hidden.mask])
+        return _close(cut.hidden[cut.mask], hidden.hidden[hidden.mask], self._leak)
 
     def _sample(self, rows: int, tokens: int, padding: int = 0) -> dict[str, Tensor]:
         """A plain batch; the first row ends with `padding` padded places."""
@@ -337,12 +338,12 @@ def _close(a: Tensor, b: Tensor, tolerance: float = EXACT) -> bool:
 
 @contextmanager
 def _patched(forwards: dict[nn.Module, Callable[..., Any]]) -> Iterator[None]:
-    """Replace the forward of some modules for a moment."""
+    """Replace the forward of some modules for a moment, for this thread alone."""
     with _patching:
         before = {module: module.__dict__.get("forward") for module in forwards}
         try:
             for module, forward in forwards.items():
-                module.forward = forward
+                module.forward = _only_here(forward, module.forward)
             yield
         finally:
             for module, own in before.items():
@@ -350,6 +351,12 @@ def _patched(forwards: dict[nn.Module, Callable[..., Any]]) -> Iterator[None]:
                     module.__dict__.pop("forward", None)
                 else:
                     module.forward = own
+
+
+def _only_here(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """One function in this thread, another in all others."""
+    here = threading.get_ident()
+    return lambda *args, **kwargs: (ours if threading.get_ident() == here else theirs)(*args, **kwargs)
 
 
 @contextmanager

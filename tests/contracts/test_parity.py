@@ -73,6 +73,16 @@ def test_trace_equals_answer(family: str) -> None:
     assert torch.equal(trace.logits[0], at_once.logits) and at_once.layers.tolist() == [1, 1, 1]
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("family", ["bert", "albert", "mpnet", "modernbert"])
+def test_sixteen_bits_are_walked_too(family: str, dtype: torch.dtype) -> None:
+    stock = tiny(family).to(dtype)
+    model = AdaptiveModel(stock, None, KINDS["single_label"])
+    with torch.no_grad():
+        expected = stock(**batch(99, [14, 3, 8])).logits
+    assert torch.equal(model.answer(batch(99, [14, 3, 8])).logits, expected)
+
+
 @pytest.mark.parametrize("family", ["bert", "deberta-v2", "modernbert"])
 def test_token_labels_equal_stock(family: str) -> None:
     stock = tiny(family, AutoModelForTokenClassification)
