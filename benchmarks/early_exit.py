@@ -98,7 +98,7 @@ def summarise(runs: list[dict]) -> list[dict]:
         layers = [str(layer) for layer in sorted(map(int, members[0]["per_layer"]))]
         per_layer = {k: statistics.mean(run["per_layer"][k] for run in members) for k in layers}
         at = {
-            rule: {f"{t:g}x": statistics.mean(best(run["curves"][rule], t) for run in members) for t in TARGETS}
+            rule: {f"{target:g}x": mean_of_best([run["curves"][rule] for run in members], target) for target in TARGETS}
             for rule in members[0]["curves"]
         }
         table.append(
@@ -114,9 +114,10 @@ def summarise(runs: list[dict]) -> list[dict]:
     return table
 
 
-def best(points: list[dict], target: float) -> float:
-    """The best score among the points with at least `target` times fewer layers; 0 where there are none."""
-    return max((point["score"] for point in points if point["speedup"] >= target), default=0.0)
+def mean_of_best(curves: list[list[dict]], target: float) -> float | None:
+    """Mean over seeds of the best score at `target` times fewer layers or more; None where a seed is never so fast."""
+    best = [max((p["score"] for p in points if p["speedup"] >= target), default=None) for points in curves]
+    return None if None in best else statistics.mean(best)
 
 
 def thin(points: list[dict]) -> list[dict]:
@@ -164,7 +165,7 @@ def main() -> None:
         args.out.write_text(json.dumps(report(runs, args), indent=1) + "\n")  # after each, so that none is lost
     for row in report(runs, args)["summary"]:
         at = row["best_score_at_fewer_layers"].values()
-        top = {target: round(max(scores[target] for scores in at), 4) for target in ("2.48x", "3.16x", "4.33x")}
+        top = {target: round(max(scores[target] or 0 for scores in at), 4) for target in ("2.48x", "3.16x", "4.33x")}
         print(f"{row['task']:6} {row['method']:34} full {row['full_depth']:.4f}", top)
 
 
