@@ -64,7 +64,7 @@ def run_one(job: dict, weights: Path, data: Path, precision: str, compile_layers
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = AdaptiveModel.from_pretrained(weights, task=job["task"]).to(device)
     dev = task.read(data, "dev")
-    metric = metric_named(task.metric)
+    metric = metric_named("accuracy")
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         train(

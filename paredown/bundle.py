@@ -83,6 +83,7 @@ def save(model: AdaptiveModel, folder: str | Path) -> None:
             "head_layers": list(model.head_layers),
             "doubt": model.doubt is not None,
             "plan": model.plan.to_json(),
+            "scores": model.scores,
             "sha256": {path.name: sha256(path) for path in sorted(fresh.iterdir())},
         }
         facts["sha256"][FACTS] = _seal(facts)
@@ -158,7 +159,7 @@ def _kind(task: str | None) -> tuple[Kind, list[str] | None]:
     if task is None or task in KINDS:
         return KINDS[task or "single_label"], None
     entry = tasks.make(task)
-    return kind_named(entry.kind), list(entry.labels)
+    return kind_named(entry.kind or "single_label"), list(entry.labels) or None  # some find both in their files
 
 
 def _label_names(kind: Kind, number: int | None, names: list[str] | None) -> list[str] | None:
@@ -190,7 +191,7 @@ def _restore(model: AdaptiveModel, folder: Path, facts: dict[str, Any]) -> None:
             for name, parameter in model.named_parameters():
                 if name in saved:
                     parameter.copy_(saved[name])
-        model.plan = Plan.from_json(facts["plan"])
+        model.plan, model.scores = Plan.from_json(facts["plan"]), facts["scores"]
         model.check(model.plan)
     except (KeyError, TypeError, RuntimeError, SafetensorError) as error:  # RuntimeError: heads too large to build
         raise BadBundle(f"{folder / FACTS} is not a complete description: {error!r}") from error

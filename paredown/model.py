@@ -102,6 +102,7 @@ class AdaptiveModel(nn.Module):
         self.heads = nn.ModuleDict()  # by layer number
         self.doubt: nn.Linear | None = None  # learned estimate of a head being wrong, shared by all heads
         self.plan = plan or Plan()
+        self.scores: dict[str, Any] | None = None  # the dev metric after each layer, as training last saw it
 
     # Where it comes from and goes to
 

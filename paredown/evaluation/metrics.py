@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
-from paredown.errors import UnknownName
+from paredown.errors import BadSetting, UnknownName
 from paredown.kinds import Kind
 
 Metric = Callable[[np.ndarray, np.ndarray], float]  # (predicted, labels) -> score
@@ -35,23 +37,71 @@ def matthews(predicted: np.ndarray, labels: np.ndarray) -> float:
     return float(matthews_corrcoef(labels, predicted))
 
 
-def correlation(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Mean of Pearson and Spearman; 0 where one side is constant."""
+def pearson(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """0 where one side is constant, as for the other correlations."""
     predicted, labels = predicted.ravel(), labels.ravel()
-    if len(labels) < 2 or np.ptp(predicted) == 0 or np.ptp(labels) == 0:
-        return 0.0
-    return float((pearsonr(predicted, labels)[0] + spearmanr(predicted, labels)[0]) / 2)
+    return 0.0 if _constant(predicted, labels) else float(pearsonr(predicted, labels)[0])
+
+
+def spearman(predicted: np.ndarray, labels: np.ndarray) -> float:
+    predicted, labels = predicted.ravel(), labels.ravel()
+    return 0.0 if _constant(predicted, labels) else float(spearmanr(predicted, labels)[0])
+
+
+def correlation(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """Mean of Pearson and Spearman."""
+    return (pearson(predicted, labels) + spearman(predicted, labels)) / 2
+
+
+def _constant(predicted: np.ndarray, labels: np.ndarray) -> bool:
+    return len(labels) < 2 or np.ptp(predicted) == 0 or np.ptp(labels) == 0
+
+
+def mean_reciprocal_rank(scores: np.ndarray, labels: np.ndarray, groups: Sequence[str]) -> float:
+    """1 / rank of the best right answer (label 1), mean over the groups that have one; a tie counts against it."""
+    if not len(scores) == len(labels) == len(groups):
+        raise BadSetting(f"{len(scores)} scores, {len(labels)} labels and {len(groups)} groups must be as many")
+    places: dict[str, list[int]] = {}
+    for place, group in enumerate(groups):
+        places.setdefault(group, []).append(place)
+    ranks = []
+    for members in places.values():
+        score, right = np.asarray(scores)[members], np.asarray(labels)[members] == 1
+        if right.any():
+            ranks.append(1 + int((score[~right] >= score[right].max()).sum()))
+    if not ranks:
+        raise BadSetting("no group has a right answer, so there is nothing to rank")
+    return float(np.mean(1 / np.array(ranks)))
+
+
+@dataclass(frozen=True)
+class MeanReciprocalRank:
+    """The metric of ranked rows, bound to the group of every row."""
+
+    groups: tuple[str, ...]
+    of_scores: ClassVar[bool] = True  # it wants the score of label 1, not the predicted label
+    __name__: ClassVar[str] = "mean_reciprocal_rank"
+
+    def __call__(self, scores: np.ndarray, labels: np.ndarray) -> float:
+        return mean_reciprocal_rank(scores, labels, self.groups)
 
 
 METRICS: dict[str, Metric] = {
-    metric.__name__: metric for metric in (accuracy, f1, accuracy_and_f1, micro_f1, matthews, correlation)
+    metric.__name__: metric
+    for metric in (accuracy, f1, accuracy_and_f1, micro_f1, matthews, pearson, spearman, correlation)
 }
+GROUPED = {"mean_reciprocal_rank": MeanReciprocalRank}
 USUAL = {"single_label": "accuracy", "multi_label": "micro_f1", "regression": "correlation", "token_label": "accuracy"}
 
 
-def metric_named(name: str) -> Metric:
+def metric_named(name: str, groups: Sequence[str] | None = None) -> Metric:
+    """A metric by name; one that ranks needs the group of every row."""
+    if name in GROUPED:
+        if groups is None:
+            raise BadSetting(f"{name} ranks the rows of a group: give the groups of the rows (Read.groups)")
+        return GROUPED[name](tuple(groups))
     if name not in METRICS:
-        raise UnknownName(f"no metric is called {name!r}; known: {', '.join(METRICS)}")
+        raise UnknownName(f"no metric is called {name!r}; known: {', '.join([*METRICS, *GROUPED])}")
     return METRICS[name]
 
 

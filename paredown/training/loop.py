@@ -81,7 +81,9 @@ def train(
     """
     settings = Settings(seed, batch_size, micro_batch, precision, evaluate_every, checkpoint_every, compile)
     chosen = [methods] if isinstance(methods, str) or hasattr(methods, "stages") else list(methods)
-    entries: list[Any] = [method_registry.of(method) if isinstance(method, (str, dict)) else method for method in chosen]
+    entries: list[Any] = [
+        method_registry.of(method) if isinstance(method, (str, dict)) else method for method in chosen
+    ]
     if not entries:
         raise BadSetting("there is no method to train by")
     for entry in entries:
@@ -316,6 +318,10 @@ class Run:
         """The bundle, with the plan the last method proposes unless the user chose one."""
         if self.model.plan.exit is None:
             self.model.plan = self.methods[-1].plan(self.model)
+        best = [found for found in self.entry.evaluations if found.step == self.entry.best_step]
+        if best:
+            per_layer = {str(layers): score for layers, score in best[0].scores.items()}
+            self.model.scores = {"metric": self.facts["metric"], "per_layer": per_layer}
         self._write_report()
         if self.processes.writes:
             with saving(self.output / "model"):

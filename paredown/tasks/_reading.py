@@ -1,0 +1,236 @@
+"""Records become rows: every text and label is checked, and what is wrong is counted and named, never dropped."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paredown.errors import BadInput
+from paredown.rows import Row
+from paredown.tasks._table import Table
+
+WHOLE = re.compile(r"[+-]?\d+")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+METRIC = {"single_label": "accuracy", "multi_label": "micro_f1", "regression": "correlation"}
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Bad:
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Read:
+    source: str
+    rows: list[Row]
+    labels: tuple[str, ...]  # all that may occur; sorted (whole numbers as numbers) where nobody named them
+    kind: str
+    bad: tuple[Bad, ...] = ()  # rows left out on request
+    groups: tuple[str, ...] | None = None  # the question every row answers, where rows are ranked
+
+    @property
+    def metric(self) -> str:
+        """The usual metric of such rows."""
+        return "mean_reciprocal_rank" if self.groups is not None else METRIC[self.kind]
+
+
+@dataclass(frozen=True)
+class Columns:
+    text: tuple[str, ...]  # several are joined by a space
+    pair: str | None = None
+    label: str | None = None
+    group: str | None = None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What labels must be; what is left open is found in the file."""
+
+    kind: str | None = None
+    labels: tuple[str, ...] = ()
+    spelled: tuple[str, ...] = ()  # other spellings of the labels, in the same order
+    limits: tuple[float, ...] = ()  # lowest and highest number
+    required: bool = False  # False: a file in which every label is missing is unlabelled
+
+
+@dataclass(frozen=True)
+class _Item:
+    line: int
+    text: str
+    pair: str | None
+    label: Any
+    group: str | None
+
+
+class _Fault(Exception):
+    """What is wrong with one row."""
+
+
+def gather(table: Table, columns: Columns, wanted: Wanted, skip_bad_rows: bool = False) -> Read:
+    """All rows of a table; bad ones are an error that names the first and counts the others, or are left out."""
+    items, bad = [], []
+    for line, cells in table.rows:
+        try:
+            items.append(_item(line, cells, columns, wanted.kind))
+        except _Fault as fault:
+            bad.append(Bad(line, str(fault)))
+    if not items and not bad:
+        raise BadInput(f"{table.source}: the file has no rows")
+    labelled = [item.label for item in items if item.label is not None]
+    needed = columns.label is not None and (wanted.required or bool(labelled))
+    kind = wanted.kind or guess_kind(labelled)
+    rows, groups = [], []
+    for item in items:
+        try:
+            label = _label(item.label, kind, wanted) if item.label is not None else None
+            if label is None and needed:
+                raise _Fault(f"no label in column {columns.label!r}")
+        except _Fault as fault:
+            bad.append(Bad(item.line, str(fault)))
+        else:
+            rows.append(Row(item.text, item.pair, label))
+            groups.append(item.group or "")
+    bad.sort(key=lambda one: one.line)
+    _tell(table, bad, len(rows), skip_bad_rows)
+    labels = wanted.labels or _found(rows, kind)
+    return Read(table.source, rows, labels, kind, tuple(bad), tuple(groups) if columns.group else None)
+
+
+def _tell(table: Table, bad: list[Bad], good: int, skip_bad_rows: bool) -> None:
+    if not bad:
+        return
+    more = f"; and {len(bad) - 1} more row{'s' * (len(bad) > 2)}" if len(bad) > 1 else ""
+    said = f"{table.source}, {table.unit} {bad[0].line}: {bad[0].reason}{more}"
+    if not good:
+        raise BadInput(f"{said}; no row of the file is good")
+    if not skip_bad_rows:
+        raise BadInput(f"{said} (skip_bad_rows=True reads the other {good})")
+    log.warning("left out %d of %d rows: %s", len(bad), len(bad) + good, said)
+
+
+def _item(line: int, cells: dict[str, Any] | str, columns: Columns, kind: str | None) -> _Item:
+    if isinstance(cells, str):
+        raise _Fault(cells)
+    parts = [_text(cells, name, empty=len(columns.text) > 1) for name in columns.text]
+    text = " ".join(part for part in parts if part)
+    if not text:
+        raise _Fault(f"empty text in columns {', '.join(map(repr, columns.text))}")
+    pair = None if columns.pair is None else _text(cells, columns.pair)
+    label = None if columns.label is None else _value(cells.get(columns.label), kind)
+    group = None if columns.group is None else str(_value(cells.get(columns.group), "single_label") or "")
+    if group == "":
+        raise _Fault(f"empty {columns.group!r}")
+    return _Item(line, text, pair, label, group)
+
+
+def _text(cells: dict[str, Any], name: str, empty: bool = False) -> str:
+    if name not in cells:
+        raise _Fault(f"no column {name!r}; it has {', '.join(map(str, cells)) or 'none'}")
+    text = cells[name]
+    if text is None or (isinstance(text, float) and math.isnan(text)):
+        text = ""
+    if not isinstance(text, str):
+        raise _Fault(f"column {name!r} must hold text, not {text!r:.40}")
+    if not empty and not text.strip():
+        raise _Fault(f"empty text in column {name!r}")
+    return _readable(text, name)
+
+
+def _readable(text: str, name: str) -> str:
+    if text.isascii() and "\0" not in text:
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise _Fault(f"column {name!r} is not UTF-8 (at character {error.start}: {text[error.start]!a})") from None
+    if "\0" in text:
+        raise _Fault(f"column {name!r} holds a NUL character")
+    return text
+
+
+def _value(cell: Any, kind: str | None) -> Any:
+    """A label as it stands in the file; None where there is none. A JSON list in a text cell is a list."""
+    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+        return None
+    if not isinstance(cell, str):
+        return cell
+    cell = _readable(cell.strip(), "label")
+    if kind in (None, "multi_label") and cell.startswith("[") and cell.endswith("]"):
+        try:
+            return json.loads(cell)
+        except ValueError:
+            return cell
+    return cell or None
+
+
+def guess_kind(labels: Sequence[Any]) -> str:
+    """Lists are several labels, a number that is not whole makes all of them numbers, the rest are single labels."""
+    if any(isinstance(label, (list, tuple)) for label in labels):
+        return "multi_label"
+    if any(isinstance(label, float) or (isinstance(label, str) and _fraction(label)) for label in labels):
+        return "regression"
+    return "single_label"
+
+
+def _fraction(text: str) -> bool:
+    return NUMBER.fullmatch(text) is not None and WHOLE.fullmatch(text) is None
+
+
+def _label(label: Any, kind: str, wanted: Wanted) -> Any:
+    if kind == "regression":
+        return _number(label, wanted)
+    if kind != "multi_label":
+        return _name(label, wanted)
+    if not isinstance(label, (list, tuple)):
+        raise _Fault(f"label {label!r:.60} is not a list of labels, as others in this file are")
+    names = tuple(_name(one, wanted) for one in label)
+    if len(set(names)) < len(names):
+        raise _Fault(f"labels {list(label)!r:.60} name one twice; list the labels that hold, not a 0 or 1 for each")
+    return names
+
+
+def _number(label: Any, wanted: Wanted) -> float:
+    is_text = isinstance(label, str) and NUMBER.fullmatch(label) is not None
+    if not (is_text or (isinstance(label, (int, float)) and not isinstance(label, bool))):
+        hint = "" if wanted.kind else " as others in this file are; kind='single_label' takes labels as names"
+        raise _Fault(f"label {label!r:.60} is not a number{hint}")
+    number = float(label)
+    if not math.isfinite(number):
+        raise _Fault(f"label {label!r:.60} is not a finite number")
+    if wanted.limits and not wanted.limits[0] <= number <= wanted.limits[1]:
+        raise _Fault(f"label {number:g} is not in {wanted.limits[0]:g}..{wanted.limits[1]:g}")
+    return number
+
+
+def _name(label: Any, wanted: Wanted) -> str:
+    if isinstance(label, bool):
+        label = "true" if label else "false"
+    if isinstance(label, float) and label.is_integer():
+        label = int(label)
+    if not isinstance(label, (str, int, float)):
+        raise _Fault(f"label {label!r:.60} is not a name or a number")
+    name = str(label)
+    if not wanted.labels or name in wanted.labels:
+        return name
+    if name in wanted.spelled:
+        return wanted.labels[wanted.spelled.index(name)]
+    known = ", ".join(wanted.labels[:20]) + (", …" if len(wanted.labels) > 20 else "")
+    also = f" (or {', '.join(wanted.spelled[:20])})" if wanted.spelled else ""
+    raise _Fault(f"label {name[:60]!r} is not one of {known}{also}")
+
+
+def _found(rows: list[Row], kind: str) -> tuple[str, ...]:
+    if kind == "regression":
+        return ("score",)
+    labels = [row.label for row in rows if row.label is not None]
+    names = {name for label in labels for name in label} if kind == "multi_label" else set(labels)
+    whole = all(WHOLE.fullmatch(name) for name in names)
+    return tuple(sorted(names, key=(lambda name: (int(name), name)) if whole else None))

@@ -1,0 +1,173 @@
+"""Files of records, line by line: delimited text, csv with quotes, json lines, parquet; text may be gzipped."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from paredown.errors import BadInput
+
+SUFFIXES = (".tsv", ".tsv.gz", ".csv", ".csv.gz", ".jsonl", ".jsonl.gz", ".parquet")
+LONGEST_CELL = 2**31 - 1  # the csv module stops at 131,072 characters unless told otherwise
+
+Numbered = Iterator[tuple[int, Any]]  # (line, record); a record that cannot be read is a text that says why
+
+
+@dataclass(frozen=True)
+class Table:
+    source: str
+    columns: tuple[str, ...] | None  # None: every record has its own (json lines)
+    rows: Numbered  # (line, dict of the columns), or (line, what is wrong with it)
+    unit: str = "line"  # what is counted
+
+
+def suffix_of(path: Path) -> str | None:
+    return next((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), None)
+
+
+def read_table(path: Path, columns: Sequence[str] = (), header: bool = True, quoted: bool | None = None) -> Table:
+    """A file's records as they are asked for.
+
+    Without a header, `columns` are their names (else 0, 1, …). `quoted`: a cell may stand in double quotes; by default
+    true for csv and false for tsv.
+    """
+    suffix = suffix_of(path)
+    if suffix is None:
+        raise BadInput(f"{path}: the name must end in one of {', '.join(SUFFIXES)}")
+    if not path.is_file():
+        raise BadInput(f"{path} is missing")
+    if suffix == ".parquet":
+        return _parquet(path)
+    lines = numbered_lines(path)
+    if suffix.startswith(".jsonl"):
+        return Table(str(path), None, without_last_blanks(_json(lines)))
+    tabs = suffix.startswith(".tsv")
+    if quoted if quoted is not None else not tabs:
+        cells = _quoted(lines, "\t" if tabs else ",")
+    else:
+        cells = ((number, _ended(line).split("\t" if tabs else ",")) for number, line in lines)
+    return _delimited(path, without_last_blanks(cells), tuple(columns), header)
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered lines with their ends; a byte that is not UTF-8 becomes a surrogate, for the row's check to find."""
+    number = 0
+    try:
+        with _opened(path) as file:
+            for number, line in enumerate(file, 1):
+                if number == 1:
+                    if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                        raise BadInput(f"{path}, line 1: this is UTF-16; save the file as UTF-8")
+                    line = line.removeprefix(codecs.BOM_UTF8)
+                yield number, line.decode("utf-8", "surrogateescape")
+    except (EOFError, OSError, zlib.error) as error:
+        raise BadInput(f"{path}, after line {number}: the file is cut short or damaged ({error})") from error
+
+
+def _opened(path: Path) -> BinaryIO:
+    return gzip.open(path, "rb") if path.name.lower().endswith(".gz") else open(path, "rb")  # type: ignore[return-value]
+
+
+def _ended(line: str) -> str:
+    return line.removesuffix("\n").removesuffix("\r")
+
+
+def _quoted(lines: Iterator[tuple[int, str]], separator: str) -> Numbered:
+    csv.field_size_limit(LONGEST_CELL)
+    # strict: otherwise a quote that is never closed swallows the rest of the file without a word.
+    reader = csv.reader((line for _, line in lines), delimiter=separator, strict=True)
+    while True:
+        start = reader.line_num + 1
+        try:
+            yield start, next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            unclosed = "unexpected end of data" in str(error)
+            yield start, "a quote that opens here is never closed" if unclosed else f"quotes are wrong: {error}"
+
+
+def _json(lines: Iterator[tuple[int, str]]) -> Numbered:
+    for number, line in lines:
+        if not line.strip():
+            yield number, []
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            yield number, f"not JSON: {error}"
+            continue
+        yield number, record if isinstance(record, dict) else f"expected a JSON object, got {line.strip()[:40]}"
+
+
+def without_last_blanks(rows: Numbered) -> Numbered:
+    """Blank lines at the end of a file are not rows; elsewhere they are rows that went missing."""
+    blank = []
+    for number, record in rows:
+        if record in ([], [""]):
+            blank.append(number)
+            continue
+        yield from ((line, "the line is empty") for line in blank)
+        blank.clear()
+        yield number, record
+
+
+def _delimited(path: Path, rows: Numbered, columns: tuple[str, ...], header: bool) -> Table:
+    number, first = next(rows, (1, None))
+    if first is None:
+        raise BadInput(f"{path}: the file is empty")
+    if isinstance(first, str):
+        raise BadInput(f"{path}, line {number}: {first}")
+    if header:
+        columns = tuple(name.strip() for name in first)
+        if any("\r" in name for name in columns):
+            raise BadInput(f"{path}, line 1: lines end in CR alone; save the file with LF or CRLF")
+        if twice := sorted({name for name in columns if columns.count(name) > 1}):
+            raise BadInput(f"{path}, line {number}: the header names {', '.join(map(repr, twice))} twice")
+    else:
+        columns = columns or tuple(map(str, range(len(first))))
+    return Table(str(path), columns, _named(rows, columns, None if header else (number, first)))
+
+
+def _named(rows: Numbered, columns: tuple[str, ...], first: tuple[int, Any] | None) -> Numbered:
+    if first is not None:
+        yield first[0], _record(first[1], columns)
+    for number, cells in rows:
+        yield number, cells if isinstance(cells, str) else _record(cells, columns)
+
+
+def _record(cells: list[str], columns: tuple[str, ...]) -> dict[str, str] | str:
+    if len(cells) == len(columns):
+        return dict(zip(columns, cells))
+    return f"{len(cells)} columns where {len(columns)} are needed ({', '.join(columns)})"
+
+
+def _parquet(path: Path) -> Table:
+    import pyarrow.parquet  # comes with datasets
+    from pyarrow import ArrowException
+
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+        columns = tuple(file.schema_arrow.names)
+    except (ArrowException, OSError) as error:
+        raise BadInput(f"{path} is not a parquet file, or damaged: {error}") from error
+
+    def rows() -> Numbered:
+        number = 0
+        try:
+            with file:
+                for batch in file.iter_batches(1000):
+                    for record in batch.to_pylist():
+                        number += 1
+                        yield number, record
+        except (ArrowException, OSError) as error:
+            raise BadInput(f"{path}, after row {number}: the file is cut short or damaged ({error})") from error
+
+    return Table(str(path), columns, rows(), "row")
