@@ -94,6 +94,18 @@ def test_every_method_resumes_to_the_bit(name: str, tmp_path: Path, monkeypatch:
     assert newest_files(tmp_path / "whole") == newest_files(tmp_path / "stopped")
 
 
+@pytest.mark.parametrize("name", methods.names() + methods.aliases())
+def test_100_steps_of_every_method_are_50_and_50(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = "exit_epochs" in {field.name for field in dataclasses.fields(methods[name])}  # two stages share the steps
+    settings = {"exit_epochs": 50 / 11} if both else {}
+    method = methods.make(name, batch_size=4, lr=1e-3, epochs=(50 if both else 100) / 11, **settings)
+    alone = {"unlabelled": None, "dev_rows": None, "checkpoint_every": 50}
+    whole = run(tmp_path / "whole", [method], **alone)
+    assert sum(len(entry.losses) for entry in whole[1].stages) == 100
+    assert_same(whole, run_with_stops(tmp_path / "stopped", [method], monkeypatch, every=50, **alone))
+    assert newest_files(tmp_path / "whole") == newest_files(tmp_path / "stopped")
+
+
 def test_a_list_of_methods_resumes_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = [short("finetune"), short("two_stage"), short("alternating")]
     whole = run(tmp_path / "whole", chosen)
