@@ -1,7 +1,31 @@
-"""Record once, replay every plan, score it."""
+"""Record once, replay every plan, score it, count its cost, report it."""
 
+from paredown.evaluation.cost import Bill, Cost, Work
+from paredown.evaluation.frontier import area, front
+from paredown.evaluation.intervals import intervals
 from paredown.evaluation.metrics import METRICS, Metric, metric_for, metric_named
 from paredown.evaluation.record import Record, record
-from paredown.evaluation.replay import Replay, curve, replay
+from paredown.evaluation.replay import SPEEDS, Replay, curve, replay, sweep
+from paredown.evaluation.report import Evaluation, evaluate
 
-__all__ = ["METRICS", "Metric", "Record", "Replay", "curve", "metric_for", "metric_named", "record", "replay"]
+__all__ = [
+    "METRICS",
+    "SPEEDS",
+    "Bill",
+    "Cost",
+    "Evaluation",
+    "Metric",
+    "Record",
+    "Replay",
+    "Work",
+    "area",
+    "curve",
+    "evaluate",
+    "front",
+    "intervals",
+    "metric_for",
+    "metric_named",
+    "record",
+    "replay",
+    "sweep",
+]

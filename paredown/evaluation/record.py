@@ -1,17 +1,22 @@
-"""One pass over the data that keeps what every head says, so that every plan can be tried afterwards without the model."""
+"""One pass over the data that keeps what every head says, so that every exit rule can be tried without the model."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from paredown.errors import BadInput
 from paredown.evaluation.metrics import Metric
 from paredown.evidence import Evidence
 from paredown.kinds import IGNORED, Kind
 from paredown.model import AdaptiveModel
+from paredown.plan import Plan
 from paredown.rows import Encoded, collate
 from paredown.walk import evaluating
 
@@ -24,60 +29,128 @@ class Record:
     labels: Tensor | None
     lengths: Tensor  # [rows] tokens
     counts: Tensor | None = None  # [rows, tokens], only where every token is answered
+    plan: Plan = field(default_factory=Plan)  # the depth and the reducer this was recorded with; it has no exit rule
+    dropped_to: Tensor | None = None  # [rows, layers run] tokens left in each layer; None: all
+    _heard: dict[int, Evidence] = field(default_factory=dict, repr=False, compare=False)
+    _scored: dict[Any, float] = field(default_factory=dict, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def stops(self) -> list[int]:
+        """Layers run at every place where a row can leave, the end included."""
+        return sorted(self.logits)
+
+    @property
+    def depth(self) -> tuple[int, ...]:
+        """The layers that ran."""
+        return self.plan.depth or tuple(range(self.stops[-1]))
+
+    @property
+    def tokens(self) -> Tensor:
+        """[rows, layers run] tokens in each layer."""
+        if self.dropped_to is None:
+            return self.lengths.unsqueeze(1).expand(-1, self.stops[-1])
+        return self.dropped_to
 
     def evidence(self, layer: int) -> Evidence:
-        """What an exit rule sees after so many layers."""
-        return Evidence(self.kind, self.logits[layer], layer, self.counts, self.doubt.get(layer))
+        """What an exit rule sees after so many layers; kept, so that what it computes of it is computed once."""
+        if layer not in self._heard:
+            said = Evidence(self.kind, self.logits[layer], layer, self.counts, self.doubt.get(layer))
+            self._heard[layer] = said
+        return self._heard[layer]
 
-    def score(self, logits: Tensor, metric: Metric) -> float:
-        """A metric of any answers to these rows."""
+    def answers(self, logits: Tensor, metric: Metric) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Predicted and right answers as the metric reads them, and the row each belongs to."""
         if self.labels is None:
-            raise ValueError("rows without labels cannot be scored")
-        predicted, labels = self.kind.predicted(logits), self.labels
+            raise BadInput("rows without labels cannot be scored")
+        if getattr(metric, "of_scores", False):  # it ranks rows by how likely class 1 is
+            ranked = logits[:, 0] if self.kind.name == "regression" else self.kind.log_probs(logits)[:, 0, 1]
+            return ranked.numpy(), self.labels.numpy(), np.arange(len(self))
+        predicted, labels, row = self.kind.predicted(logits), self.labels, torch.arange(len(self))
         if self.kind.per_token:
             asked = labels != IGNORED
-            predicted, labels = predicted[asked], labels[asked]
+            predicted, labels, row = predicted[asked], labels[asked], row.unsqueeze(1).expand_as(asked)[asked]
         elif self.kind.name == "single_label":
             predicted = predicted.squeeze(1)
-        return metric(predicted.numpy(), labels.numpy())
+        return predicted.numpy(), labels.numpy(), row.numpy()
+
+    def score(self, logits: Tensor, metric: Metric) -> float:
+        """A metric of any answers to these rows; neighbouring thresholds often give the same ones, scored once."""
+        predicted, labels, _ = self.answers(logits, metric)
+        key = (metric, hashlib.blake2b(predicted.tobytes()).digest())
+        if key not in self._scored:
+            self._scored[key] = float(metric(predicted, labels))
+        return self._scored[key]
 
     def scores(self, metric: Metric) -> dict[int, float]:
         """The metric at every exit, by layers run."""
         return {layer: self.score(logits, metric) for layer, logits in self.logits.items()}
 
 
-def record(model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int = 64) -> Record:
-    """Run every head over all rows, longest first, so that memory runs out at once or not at all."""
+def record(model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int = 64, plan: Plan | None = None) -> Record:
+    """Run every head over all rows, longest first, so that memory runs out at once or not at all.
+
+    Of `plan`, depth and reducer are used; nobody leaves.
+    """
+    if not rows:
+        raise BadInput("there are no rows to record")
+    plan = Plan() if plan is None else plan.but(exit=None)
+    model.check(plan)
     order = sorted(range(len(rows)), key=lambda place: -len(rows[place]))
-    width = len(rows[order[0]])
-    pieces: list[tuple[dict[int, Tensor], dict[int, Tensor]]] = []
-    asked, labels = [], []
+    width = len(rows[order[0]]) if model.kind.per_token else None
+    heard: list[list[Evidence]] = []
+    tokens, asked, labels = [], [], []
     with torch.no_grad(), evaluating(model):
         for start in range(0, len(rows), batch_size):
             chosen = [rows[place] for place in order[start : start + batch_size]]
             batch = collate(chosen, model.tokenizer.pad_token_id, model.device)
-            trace = model.trace(batch)
-            said = {layer + 1: logits for layer, logits in trace.logits.items()} | {trace.last + 1: trace.final}
-            widen = width if model.kind.per_token else None
-            pieces.append(
-                (
-                    {layer: _kept(logits, widen) for layer, logits in said.items()},
-                    {layer + 1: _kept(doubt, widen) for layer, doubt in trace.doubt.items()},
-                )
-            )
-            if model.kind.per_token:
-                asked.append(_kept(batch["answer_mask"], width).bool())
-            if "labels" in batch:
-                labels.append(_kept(batch["labels"], widen, IGNORED, exact=True))
+            if (right := batch.pop("labels", None)) is not None:
+                labels.append(_kept(right, width, IGNORED, exact=True))
+            said, left = _hear(model, batch, plan)
+            heard.append([_kept_evidence(evidence, width) for evidence in said])
+            tokens.append(left.cpu())
+            if width is not None:
+                asked.append(_kept(batch["answer_mask"], width, exact=True))
     back = torch.tensor(order).argsort()
+    stops = {evidence.layer: place for place, evidence in enumerate(heard[0])}
+    doubted = {layer: place for layer, place in stops.items() if heard[0][place].doubt is not None}
     return Record(
         model.kind,
-        {layer: torch.cat([logits[layer] for logits, _ in pieces])[back] for layer in pieces[0][0]},
-        {layer: torch.cat([doubt[layer] for _, doubt in pieces])[back] for layer in pieces[0][1]},
-        torch.cat(labels)[back] if len(labels) == len(pieces) else None,
+        {layer: torch.cat([said[place].logits for said in heard])[back] for layer, place in stops.items()},
+        {layer: torch.cat([_doubt(said[place]) for said in heard])[back] for layer, place in doubted.items()},
+        torch.cat(labels)[back] if len(labels) == len(heard) else None,
         torch.tensor([len(row) for row in rows]),
         torch.cat(asked)[back] if asked else None,
+        plan,
+        None if plan.reduce is None else torch.cat(tokens)[back],
     )
+
+
+def _hear(model: AdaptiveModel, batch: dict[str, Tensor], plan: Plan) -> tuple[list[Evidence], Tensor]:
+    """What every head on the way says, and the tokens in each layer, [rows, layers run]."""
+    heard, tokens = [], []
+    depth = model.depth_of(plan)
+    stream = model.walk.start(batch, may_drop=plan.reduce is not None)
+    for run, layer in enumerate(depth, 1):
+        if plan.reduce is not None and (keep := plan.reduce.keep(stream, layer, model)) is not None:
+            stream = stream.keep_tokens(keep)
+        stream = model.walk.step(stream, layer)
+        tokens.append(stream.mask.sum(1))
+        if run == len(depth) or str(layer) in model.heads:
+            heard.append(model._evidence(stream, layer, run, batch))
+    return heard, torch.stack(tokens, 1)
+
+
+def _kept_evidence(evidence: Evidence, width: int | None) -> Evidence:
+    doubt = None if evidence.doubt is None else _kept(evidence.doubt, width)
+    return Evidence(evidence.kind, _kept(evidence.logits, width), evidence.layer, None, doubt)
+
+
+def _doubt(evidence: Evidence) -> Tensor:
+    assert evidence.doubt is not None
+    return evidence.doubt
 
 
 def _kept(value: Tensor, width: int | None, fill: float = 0.0, exact: bool = False) -> Tensor:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from paredown.errors import BadPlan
+from paredown.evaluation.cost import Bill, Cost
 from paredown.evaluation.metrics import Metric
 from paredown.evaluation.record import Record
-from paredown.evidence import keep_rows
+
+SPEEDS = tuple((place / 100) ** 3 for place in range(1, 101))  # dense at the cautious end
 
 
 @dataclass(frozen=True)
@@ -18,45 +22,62 @@ class Replay:
     logits: Tensor  # what each row left with
     layers: Tensor  # [rows] layers run
 
+    def histogram(self, depth: int) -> list[int]:
+        """Rows that left after 1, 2, … layers."""
+        return torch.bincount(self.layers - 1, minlength=depth).tolist()
 
+
+@torch.no_grad()
 def replay(record: Record, rule: Any) -> Replay:
     """Answers and exits of every row under `rule` (None: full depth)."""
-    stops = sorted(record.logits)
-    rows = torch.arange(len(record.lengths))
-    logits = record.logits[stops[-1]].clone()
-    layers = torch.full_like(rows, stops[-1])
+    stops = record.stops
+    layers = torch.full_like(record.lengths, stops[-1])
     if rule is None:
-        return Replay(logits, layers)
+        return Replay(record.logits[stops[-1]], layers)
+    if len(stops) < 2:
+        raise BadPlan("no layer before the last has a head, so there is no exit to replay")
     rule.check(record.kind, tuple(stops[:-1]), bool(record.doubt))
-    memory = rule.start(len(rows), rows.device)
+    logits = torch.empty_like(record.logits[stops[-1]])
+    memory = rule.start(len(record), record.lengths.device)
+    staying = torch.ones(len(record), dtype=torch.bool)
     for stop in stops:
-        evidence = record.evidence(stop).keep_rows(rows)
-        said = rule.answer(evidence, memory)
+        # Rows that have left are asked too: a rule sees each row alone, and what it computes of the evidence is kept.
+        evidence = record.evidence(stop)
         if stop == stops[-1]:
-            logits[rows] = said
+            logits[staying] = rule.answer(evidence, memory)[staying]
             break
-        leave, memory = rule.leave(evidence, memory)
-        gone = rows[leave]
-        logits[gone], layers[gone] = said[leave], stop
-        rows, memory = rows[~leave], keep_rows(memory, ~leave)
-        if not len(rows):
-            break
+        leave, after = rule.leave(evidence, memory)
+        gone = (leave & staying).nonzero().squeeze(1)
+        if len(gone):
+            logits[gone] = rule.answer(evidence, memory)[gone]
+            layers[gone] = stop
+            staying[gone] = False
+            if not bool(staying.any()):
+                break
+        memory = after
     return Replay(logits, layers)
 
 
-def curve(record: Record, rules: list[Any], metric: Metric) -> list[dict[str, Any]]:
-    """Score against cost for several rules: one point each, with the speed-up in layers."""
-    full = max(record.logits)
-    points = []
-    for rule in rules:
-        result = replay(record, rule)
-        mean = result.layers.double().mean().item()
-        points.append(
-            {
-                "rule": str(rule),
-                "score": record.score(result.logits, metric),
-                "layers": mean,
-                "speedup": full / mean,
-            }
-        )
-    return points
+def sweep(rule: Any, speeds: Sequence[float] = SPEEDS) -> list[tuple[float, Any]]:
+    """The rule at every speed that makes a difference to it, cautious first."""
+    found: dict[Any, float] = {}
+    for speed in sorted(speeds):
+        found.setdefault(rule.at_speed(speed), speed)
+    return [(speed, at) for at, speed in found.items()]
+
+
+def curve(record: Record, rules: Sequence[Any], metric: Metric, cost: Cost | None = None) -> list[dict[str, Any]]:
+    """Score against cost for several rules, one point each; `speedup` is in layers, `flops_speedup` in FLOPs."""
+    bill = Bill(record, cost)
+    return [point(record, rule, metric, bill) for rule in rules]
+
+
+def point(record: Record, rule: Any, metric: Metric, bill: Bill, done: Replay | None = None) -> dict[str, Any]:
+    """Score and mean cost of one rule."""
+    done = replay(record, rule) if done is None else done
+    score = record.score(done.logits, metric)
+    return {
+        "rule": str(rule) if rule is not None else "full depth",
+        "score": score,
+        **bill.mean(done.layers, rule is not None),
+    }

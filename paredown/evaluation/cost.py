@@ -1,0 +1,226 @@
+"""The work of a row: layers, token-layers, and FLOPs, two for each multiply-add of a matrix product.
+
+Every part of a model (embeddings, each layer, each head, the classifier) does work that is a quadratic of the row's
+tokens. Its coefficients are counted once, on four short rows, and are exact integers: no family is known by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from paredown.errors import BadSetting, CannotWalk
+from paredown.evaluation.record import Record
+from paredown.model import AdaptiveModel
+from paredown.walk import evaluating
+
+Tokens = TypeVar("Tokens", int, Tensor)
+Paper = Literal["fastbert", "elasticbert"]
+STEP = 8  # the work is counted at 1, 2 and 3 steps of tokens, and checked at 5
+
+
+@dataclass(frozen=True)
+class Work:
+    """FLOPs of one part on a row of n tokens: square · n² + linear · n + constant."""
+
+    square: int = 0
+    linear: int = 0
+    constant: int = 0
+
+    def __call__(self, tokens: Tokens) -> Tokens:
+        return (self.square * tokens + self.linear) * tokens + self.constant
+
+    @classmethod
+    def through(cls, one: int, two: int, three: int) -> Work:
+        """The quadratic with these values at 1, 2 and 3 steps."""
+        square = (three - 2 * two + one) // (2 * STEP**2)
+        linear = (two - one - 3 * STEP**2 * square) // STEP
+        return cls(square, linear, one - STEP**2 * square - STEP * linear)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What each part of a model costs."""
+
+    start: Work  # embeddings: 0 but for families that project them
+    layers: tuple[Work, ...]
+    classifier: Work  # the model's own, its pooler included
+    heads: dict[int, Work]  # by layer number, doubt included
+    selectors: dict[int, Work] = field(default_factory=dict)  # what chooses tokens before a layer, by layer number
+    padded_to: int | None = None  # count every row as this long, as tools that pad to a fixed length do
+
+    @classmethod
+    def of(cls, model: AdaptiveModel, reduce: Any = None) -> Cost:
+        """Counted from the model itself, as torch's counter sees it under eager attention."""
+        one, two, three, check = (_count(model, steps * STEP, reduce) for steps in (1, 2, 3, 5))
+        works = {part: Work.through(one[part], two[part], three[part]) for part in one}
+        for part, work in works.items():
+            if work(5 * STEP) != check[part]:
+                raise CannotWalk(f"{model.walk.family}: the work of its {part[0]} is not a quadratic of the length")
+        kinds: dict[str, dict[int, Work]] = {"start": {}, "layer": {}, "classifier": {}, "head": {}, "selector": {}}
+        for (kind, layer), work in works.items():
+            kinds[kind][layer] = work
+        layers = tuple(kinds["layer"][layer] for layer in range(model.layers))
+        return cls(kinds["start"][0], layers, kinds["classifier"][0], kinds["head"], kinds["selector"])
+
+    @classmethod
+    def of_paper(cls, paper: Paper, config: Any, padded_to: int | None = 128) -> Cost:
+        """As a paper's own tool counted it, from the config of a BERT; every layer has that paper's head."""
+        if paper not in PAPERS:
+            raise BadSetting(f"{paper!r} counted nothing we know; known: {', '.join(PAPERS)}")
+        return PAPERS[paper](config, padded_to)
+
+    def full(self, lengths: Tokens) -> Tokens:
+        """FLOPs of the stock model: every layer, its own classifier, no exit."""
+        length: Any = lengths
+        if self.padded_to is not None:
+            length = lengths * 0 + self.padded_to
+        return self.start(length) + sum(work(length) for work in self.layers) + self.classifier(length)
+
+    def by_exit(self, record: Record, exits: bool = True) -> Tensor:
+        """[rows, layers run] FLOPs of a row that leaves after 1, 2, … layers; `exits`: asking every head on the way."""
+        depth, lengths, tokens = record.depth, record.lengths, record.tokens
+        if self.padded_to is not None:
+            lengths, tokens = torch.full_like(lengths, self.padded_to), torch.full_like(tokens, self.padded_to)
+        total, before, found = self.start(lengths), lengths, []
+        for run, layer in enumerate(depth, 1):
+            now = tokens[:, run - 1]
+            if layer in self.selectors:
+                total = total + self.selectors[layer](before)
+            total = total + self.layers[layer](now)
+            if run == len(depth) or (exits and run in record.logits):
+                said = lengths if record.kind.per_token else now  # dropped tokens are answered too
+                total = total + self.heads.get(layer, self.classifier)(said)
+            found.append(total)
+            before = now
+        return torch.stack(found, 1)
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What recorded rows cost, by the layer they leave after."""
+
+    record: Record
+    cost: Cost | None = None  # without one, FLOPs are left out
+
+    @cached_property
+    def token_layers(self) -> Tensor:
+        """[rows, layers run]"""
+        return self.record.tokens.cumsum(1)
+
+    @cached_property
+    def flops(self) -> tuple[Tensor, Tensor, float]:
+        """[rows, layers run] with an exit rule; [rows] to the end without; the stock model's mean."""
+        assert self.cost is not None
+        at_end = self.cost.by_exit(self.record, exits=False)[:, -1]
+        return self.cost.by_exit(self.record), at_end, self.cost.full(self.record.lengths).double().mean().item()
+
+    def of_rows(self, layers: Tensor, exits: bool = True) -> Tensor:
+        """[rows] FLOPs of rows that leave after so many layers; `exits` False: they ran to the end unasked."""
+        on_the_way, at_end, _ = self.flops
+        return on_the_way.gather(1, layers.unsqueeze(1) - 1).squeeze(1) if exits else at_end
+
+    def mean(self, layers: Tensor, exits: bool = True) -> dict[str, float]:
+        """Mean work of a row, and how many times less it is than the stock model's."""
+        mean = layers.double().mean().item()
+        tokens = self.token_layers.gather(1, layers.unsqueeze(1) - 1).double().mean().item()
+        found = {"layers": mean, "speedup": self._depth / mean, "token_layers": tokens}
+        if self.cost is not None:
+            flops = self.of_rows(layers, exits).double().mean().item()
+            found |= {"flops": flops, "flops_speedup": self.flops[2] / flops}
+        return found
+
+    @property
+    def _depth(self) -> int:
+        """Layers of the stock model; without a cost, of the plan."""
+        return self.record.stops[-1] if self.cost is None else len(self.cost.layers)
+
+
+def _count(model: AdaptiveModel, tokens: int, reduce: Any) -> dict[tuple[str, int], int]:
+    """FLOPs of every part on one row of so many tokens."""
+    walk = model.walk
+    token = min(5, walk.base.config.vocab_size - 1)
+    batch = {"input_ids": torch.full((1, tokens), token, device=model.device)}
+    batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+    found: dict[tuple[str, int], int] = {}
+    marks: list[int] = []
+    with _counting(model) as counter:
+
+        def mark(*_: Any) -> None:
+            marks.append(counter.get_total_flops())
+
+        layers = dict.fromkeys(walk.layers)  # ALBERT calls one layer many times
+        hooks = [layer.register_forward_pre_hook(mark) for layer in layers]
+        hooks += [layer.register_forward_hook(mark) for layer in layers]
+        try:
+            model.stock(**batch)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        found["start", 0] = marks[0]
+        for layer in range(model.layers):
+            found["layer", layer] = marks[2 * layer + 1] - marks[2 * layer]
+        found["classifier", 0] = counter.get_total_flops() - sum(found.values())
+        stream = walk.start(batch, may_drop=reduce is not None)
+        for layer in range(model.layers):
+            if reduce is not None:
+                before = counter.get_total_flops()
+                reduce.keep(stream, layer, model)
+                found["selector", layer] = counter.get_total_flops() - before
+            if str(layer) in model.heads:
+                before = counter.get_total_flops()
+                model._ask(layer, stream.hidden, stream.mask)
+                found["head", layer] = counter.get_total_flops() - before
+    return found
+
+
+@contextmanager
+def _counting(model: AdaptiveModel) -> Iterator[FlopCounterMode]:
+    """Attention as plain products, which is how the counter can see it on every device."""
+    config, stock = model.config, model.stock
+    usual = getattr(config, "_attn_implementation", "eager")
+    plain = usual in ("eager", "sdpa")
+    # Gradients are on because the counter's hooks fail without them on encoders that pass weights to layers.
+    with (
+        torch.enable_grad(),
+        evaluating(model),
+        sdpa_kernel(SDPBackend.MATH),
+        FlopCounterMode(display=False) as counter,
+    ):
+        try:
+            if not plain:
+                stock.set_attn_implementation("eager")
+            yield counter
+        finally:
+            if not plain:
+                stock.set_attn_implementation(usual)
+
+
+def _fastbert(config: Any, padded_to: int | None) -> Cost:
+    """FastBERT's (Liu et al. 2020): linear maps alone, without attention's products and the last map to the labels."""
+    width, inner, size = config.hidden_size, config.intermediate_size, 128
+    layer = Work(0, 2 * (4 * width**2 + 2 * width * inner))
+    head = Work(0, 2 * (width * size + 4 * size**2), 2 * size**2)
+    depth = config.num_hidden_layers
+    return Cost(Work(), (layer,) * depth, head, {place: head for place in range(depth)}, padded_to=padded_to)
+
+
+def _elasticbert(config: Any, padded_to: int | None) -> Cost:
+    """ElasticBERT's tool (Liu et al. 2022): attention's scale and softmax and the norms are counted too."""
+    width, inner, heads = config.hidden_size, config.intermediate_size, config.num_attention_heads
+    norm = 2 * 2 * width
+    layer = Work(2 * (2 * heads + 2 * width), 2 * (4 * width**2 + 2 * width * inner) + 2 * norm)
+    head = Work(0, 0, 2 * (width**2 + width * config.num_labels))
+    depth = config.num_hidden_layers
+    return Cost(Work(0, norm), (layer,) * depth, head, {place: head for place in range(depth)}, padded_to=padded_to)
+
+
+PAPERS = {"fastbert": _fastbert, "elasticbert": _elasticbert}

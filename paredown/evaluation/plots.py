@@ -1,0 +1,172 @@
+"""Pictures of an evaluation for print: score against cost, score after every layer, where rows leave."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paredown.errors import ParedownError
+from paredown.evaluation.frontier import front
+
+if TYPE_CHECKING:
+    from paredown.evaluation.report import Evaluation
+
+# Okabe and Ito's colours and two more, which people with any colour vision can tell apart; lines and markers help.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31", "#999999")
+LINES = ("-", "--", "-.", ":")
+MARKERS = "osD^vPX<>*"
+STYLE = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "savefig.dpi": 300,
+    "savefig.bbox": "tight",
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "paredown",  # the same picture is the same file
+}
+GREY = "#666666"
+
+
+def save_plots(evaluation: Evaluation, folder: str | Path) -> list[Path]:
+    """score_by_layer, score_against_cost and exits, each as PNG and SVG; the last two where there are rules."""
+    drawn = {"score_by_layer": score_by_layer(evaluation)}
+    if evaluation.curves:
+        drawn["score_against_cost"] = score_against_cost(evaluation)
+    if _shown(evaluation):
+        drawn["exits"] = exits(evaluation)
+    paths = []
+    for name, figure in drawn.items():
+        for ending, facts in (("png", {"Software": None}), ("svg", {"Date": None})):
+            paths.append(Path(folder) / f"{name}.{ending}")
+            with _styled():
+                figure.savefig(paths[-1], metadata=facts)
+    return paths
+
+
+def score_against_cost(evaluation: Evaluation) -> Any:
+    """A line for each rule, the best of its points at each cost; the full model as a level with its interval."""
+    with _styled() as Figure:
+        axes = Figure(figsize=(6.4, 3.6)).subplots()
+        full = evaluation.full
+        band = {"color": "black", "alpha": 0.06, "linewidth": 0}
+        axes.axhline(100 * full["score"], color=GREY, linewidth=0.9, label="full depth")
+        axes.axhspan(100 * full["low"], 100 * full["high"], label="its 95 % interval", **band)
+        alone = evaluation.per_layer
+        x, y = [_share(point) for point in alone], [100 * point["score"] for point in alone]
+        axes.plot(x, y, "x", color=GREY, markersize=4.5, label="all rows after a layer", zorder=1)
+        names = sorted(set(evaluation.curves) - {"at_layer"}, key=lambda name: evaluation.areas[name])
+        for place, name in enumerate(names):
+            best = front(evaluation.curves[name])
+            x, y = [_share(point) for point in best], [100 * point["score"] for point in best]
+            axes.plot(x, y, label=_short(name), linewidth=1.2, markersize=3.5, **_look(place, len(x)))
+        axes.set_xlim(0, 1.03)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}")
+        axes.set_xlabel("FLOPs per row, % of the full model")
+        axes.set_ylabel(_said(evaluation))
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), title="rules: best area first", title_fontsize=8)
+    return axes.figure
+
+
+def score_by_layer(evaluation: Evaluation) -> Any:
+    """What every head alone would score, with intervals."""
+    with _styled() as Figure:
+        axes = Figure(figsize=(4.6, 3.0)).subplots()
+        points, full = evaluation.per_layer, 100 * evaluation.full["score"]
+        layers, scores = [point["layers"] for point in points], [100 * point["score"] for point in points]
+        bars = [
+            [max(0.0, 100 * (point["score"] - point["low"])) for point in points],
+            [max(0.0, 100 * (point["high"] - point["score"])) for point in points],
+        ]
+        axes.axhline(full, color=GREY, linewidth=0.9, linestyle="--")
+        look = {"color": COLOURS[0], "marker": "o", "markersize": 4, "linewidth": 1.2}
+        axes.errorbar(layers, scores, bars, elinewidth=0.9, capsize=2.5, **look)
+        above = {"xytext": (0, 3), "textcoords": "offset points", "fontsize": 7.5, "color": GREY}
+        axes.annotate("full depth", (layers[0], full), **above)
+        axes.set_xticks(layers if len(layers) <= 16 else layers[:: math.ceil(len(layers) / 12)])
+        axes.set_xlabel("layers run (bars: 95 % interval)")
+        axes.set_ylabel(_said(evaluation))
+    return axes.figure
+
+
+def exits(evaluation: Evaluation) -> Any:
+    """Where rows leave under the chosen rules: one small picture for each."""
+    with _styled() as Figure:
+        chosen = _shown(evaluation)
+        across = min(3, len(chosen))
+        down = math.ceil(len(chosen) / across)
+        figure = Figure(figsize=(0.4 + 2.3 * across, 0.5 + 1.45 * down), layout="constrained")
+        grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
+        for axes, point in zip(grid.flat, chosen):
+            shares = [100 * count / evaluation.rows for count in point["histogram"]]
+            axes.bar(range(1, len(shares) + 1), shares, color=COLOURS[0], width=0.8)
+            axes.axvline(point["layers"], color=COLOURS[1], linewidth=1.2)
+            axes.set_title(_short(point["rule"]), loc="left")
+            reached = f"{100 * point['score']:.1f} at {point['flops_speedup']:.2f}×"
+            axes.set_title(reached, loc="right", color=GREY, fontsize=7.5)
+            axes.grid(axis="x", visible=False)
+            axes.set_xticks(range(1, len(shares) + 1, max(1, round(len(shares) / 6))))
+        for place, axes in enumerate(grid.flat):
+            axes.set_visible(place < len(chosen))
+            if len(chosen) - across <= place < len(chosen):
+                axes.tick_params(labelbottom=True)  # the lowest of its column
+        figure.supxlabel("layers run (line: their mean)", fontsize=9)
+        figure.supylabel("rows, %", fontsize=9)
+    return figure
+
+
+def _shown(evaluation: Evaluation) -> list[dict[str, Any]]:
+    """The chosen points that say something: a fixed layer has no histogram worth a picture."""
+    return [point for point in evaluation.chosen if point["of"] != "at_layer"]
+
+
+def _look(place: int, points: int) -> dict[str, Any]:
+    """Colour, line and marker number `place`; markers on some ten points, not the same ones in every line."""
+    every = max(1, points // 8)
+    return {
+        "color": COLOURS[place % len(COLOURS)],
+        "linestyle": LINES[place % len(LINES)],
+        "marker": MARKERS[place % len(MARKERS)],
+        "markevery": (place % every, every),
+    }
+
+
+def _share(point: dict[str, Any]) -> float:
+    return 1 / point["flops_speedup"]
+
+
+def _short(rule: str) -> str:
+    """A rule with few digits."""
+    name, _, value = rule.partition(":")
+    with suppress(ValueError):
+        value = f"{float(value):.3g}"
+    return f"{name.replace('_', ' ')} {value}".strip()
+
+
+def _said(evaluation: Evaluation) -> str:
+    return f"{evaluation.metric.replace('_', ' ')}, %"
+
+
+@contextmanager
+def _styled() -> Iterator[Any]:
+    """matplotlib's Figure, in our style; no window and no global state is touched."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise ParedownError(
+            "plots need matplotlib: pip install 'paredown[plot]', or save(folder, plots=False)"
+        ) from None
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE):
+        yield Figure

@@ -1,0 +1,45 @@
+"""Records and rows made up for the tests of this folder."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import torch
+
+from paredown.evaluation import Record
+from paredown.kinds import IGNORED, KINDS
+from paredown.rows import Encoded
+
+
+def sst2(rows: int = 872, layers: int = 12, seed: int = 0) -> Record:
+    """Two labels; the deeper, the surer and the more often right."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, 2, (rows,), generator=generator)
+    ease = 1.9 + 1.35 * torch.randn(rows, generator=generator)
+    logits, doubt = {}, {}
+    for layer in range(1, layers + 1):
+        noise = torch.randn(rows, generator=generator) * 1.9 * (1 - layer / (layers + 2))
+        right = (ease + noise) * (0.5 + layer / layers) * (2 * labels - 1)
+        logits[layer] = torch.stack([-right, right], 1)
+        doubt[layer] = torch.exp(-right.abs()).unsqueeze(1)
+    return Record(KINDS["single_label"], logits, doubt, labels, torch.randint(5, 60, (rows,), generator=generator))
+
+
+def encoded(kind: str, lengths: list[int], seed: int = 0) -> list[Encoded]:
+    """Rows of random tokens with random labels, three classes."""
+    choose = random.Random(seed)
+    rows = []
+    for length in lengths:
+        ids = [choose.randrange(5, 99) for _ in range(length)]
+        label: Any = choose.randrange(3)
+        first = None
+        if kind == "regression":
+            label = [choose.random()]
+        elif kind == "multi_label":
+            label = [float(choose.random() < 0.5) for _ in range(3)]
+        elif kind == "token_label":
+            first = tuple(place for place in range(length) if place % 3 != 1)
+            label = [choose.randrange(3) if place in first else IGNORED for place in range(length)]
+        rows.append(Encoded({"input_ids": ids}, label, first))
+    return rows
