@@ -13,8 +13,9 @@ help: ## what can be made
 
 test: lint types tests ## style, types and all tests
 
-demo: .venv/stamp ## train a small model, then watch easy rows leave early
-	$(BIN)/python examples/demo.py
+# All cores, and threads that sleep while they wait: spinning ones starve each other on a busy machine.
+demo: .venv/stamp ## train exits on real sentences, see what they save and where each sentence leaves
+	env -u OMP_NUM_THREADS OMP_WAIT_POLICY=PASSIVE $(BIN)/paredown demo
 
 lint: .venv/stamp ## ruff: rules and format
 	$(BIN)/ruff check .

@@ -54,7 +54,7 @@ class Walk:
         made_of = [type(module) for module in stock.modules()]
         with torch.no_grad(), evaluating(stock):
             self.layers = self._find_layers()
-            self._norm = self._find_norm()
+            self.norm = self._find_norm()
             self._probe_axes()
             self._check()
             self.drops_tokens = self._try_dropping()
@@ -86,7 +86,7 @@ class Walk:
 
     def finish(self, hidden: Tensor) -> Tensor:
         """What the encoder would return if it ended here (families that normalise once at the end do it here)."""
-        return hidden if self._norm is None else self._norm(hidden)
+        return hidden if self.norm is None else self.norm(hidden)
 
     def stock_logits(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """What the model's own classifier says if the encoder ended here, final norm and pooler included."""

@@ -1,0 +1,107 @@
+"""What every command shares: the app, errors and exit codes, settings from a file, output for people and machines."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console
+from rich.markup import escape
+
+from paredown.errors import BadSetting, Interrupted, ParedownError
+
+FAILED, INTERRUPTED, STOPPED = 1, 130, 143  # exit codes; 2 is a command line that cannot be understood
+
+app = typer.Typer(
+    name="paredown",
+    help="Transformer encoders that spend compute only where it is needed.",
+    epilog="--debug anywhere shows the traceback of an error.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+people = Console(stderr=True)  # messages and progress; results go to standard output
+results = Console(width=None if sys.stdout.isatty() else 120)  # a file or a pipe has no width of its own
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one command; errors that a user can cause are a line, not a traceback."""
+    words = list(sys.argv[1:] if words is None else words)
+    debug = "--debug" in words
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    _quiet_neighbours()
+    try:
+        return int(app([word for word in words if word != "--debug"], standalone_mode=False) or 0)
+    except typer.Exit as end:
+        return end.exit_code
+    except typer.Abort:  # Ctrl-C where nothing is lost by it
+        return INTERRUPTED
+    except (BrokenPipeError, SystemExit) as end:  # the reader of our output has had enough; typer makes it an exit
+        if isinstance(end, SystemExit) and not isinstance(end.__context__, BrokenPipeError):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if debug:
+            raise
+        return _say(error)
+
+
+def _say(error: Exception) -> int:
+    usage = getattr(error, "exit_code", None)  # click's own errors know their code and how to show themselves
+    if usage is not None and hasattr(error, "show"):
+        error.show()
+        return int(usage)
+    if not isinstance(error, (ParedownError, OSError)):
+        raise error
+    people.print("[bold red]error[/]", escape(str(error)), highlight=False, markup=True, soft_wrap=True)
+    return STOPPED if isinstance(error, Interrupted) else FAILED
+
+
+def _quiet_neighbours() -> None:
+    """transformers reports every new classifier and shows a bar for every file; a user did not ask for that."""
+    from transformers.utils import logging as theirs
+
+    theirs.set_verbosity_error()
+    theirs.disable_progress_bar()
+    for name in ("httpx", "matplotlib", "absl"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it reports every try to reach the hub
+
+
+def _from_file(context: typer.Context, path: Path | None) -> Path | None:
+    """Take settings from a YAML file; flags on the command line win."""
+    if path is None:
+        return None
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise BadSetting(f"{path} cannot be read as YAML: {error}") from None
+    if not isinstance(settings, dict):
+        raise BadSetting(f"{path} must hold settings as `name: value` lines")
+    settings = {str(name).replace("-", "_"): value for name, value in settings.items()}
+    known = {str(parameter.name) for parameter in context.command.params} - {"config"}
+    if unknown := sorted(settings.keys() - known):
+        raise BadSetting(f"{path}: {unknown[0]!r} is not a setting of this command; it has: {', '.join(sorted(known))}")
+    # A plan may be written out as YAML; options take texts.
+    settings = {name: json.dumps(value) if isinstance(value, dict) else value for name, value in settings.items()}
+    context.default_map = {**(context.default_map or {}), **settings}
+    return path
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", callback=_from_file, is_eager=True, help="YAML file with settings; flags override it."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would run and what it costs; run nothing.")]
+
+
+def print_json(value: Any) -> None:
+    results.out(json.dumps(value, indent=1))

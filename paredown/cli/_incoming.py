@@ -1,0 +1,129 @@
+"""Rows for `predict` as they come: any file the tasks can read, or standard input; never more than a chunk is held."""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from paredown.errors import BadInput
+from paredown.rows import Row
+from paredown.tasks._columns import LABEL, find_columns
+from paredown.tasks._reading import Columns, _Fault, _item
+from paredown.tasks._table import Numbered, Table, _ended, _json, read_table, without_last_blanks
+
+PIPE = "-"  # standard input or output
+LOOKED_AT = 1000  # json lines have no header: so many records tell the columns
+WORDS = ("tokens", "words")  # columns that hold a list of words, where every word is answered
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """One input row, good or bad."""
+
+    line: int
+    row: Row | None
+    error: str = ""
+
+    def chained(self, before: str) -> str:
+        """A digest of this row and all before it."""
+        said = repr((self.row and (self.row.text, self.row.pair), self.error))
+        return hashlib.sha256((before + said).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Source:
+    name: str
+    unit: str  # what is counted: lines, or rows of a parquet file
+    size: int | None  # bytes; None: standard input
+    text: str  # column
+    pair: str | None
+    rows: Iterator[Incoming]
+
+    def take(self, number: int) -> list[Incoming]:
+        return list(islice(self.rows, number))
+
+    def skip(self, number: int) -> str:
+        """Pass over rows that are done; their digest shows whether they are the same rows as then."""
+        digest = ""
+        for one in islice(self.rows, number):
+            digest = one.chained(digest)
+        return digest
+
+    def where(self, one: Incoming) -> str:
+        return f"{self.name}, {self.unit} {one.line}"
+
+
+def open_source(path: str, text: str | None, pair: str | None, header: bool = True, words: bool = False) -> Source:
+    """Find the columns and stand before the first row. `words`: every word is answered, so a text may be a list."""
+    if path == PIPE:
+        table, size = _standard_input(), None
+    else:
+        table, size = read_table(Path(path), header=header), Path(path).stat().st_size
+    names, rows = table.columns, table.rows
+    if names is None:
+        first = list(islice(rows, LOOKED_AT))
+        names = tuple(dict.fromkeys(str(name) for _, record in first if isinstance(record, dict) for name in record))
+        rows = chain(first, rows)
+        if first and not names:
+            line, reason = first[0]
+            raise BadInput(f"{table.source}, {table.unit} {line}: {reason}; nor is any of the first {len(first)} good")
+    columns = _columns(table.source, names, text, pair, words) if names else Columns(("text",))
+    found = (_incoming(line, record, columns, words) for line, record in rows)
+    return Source(table.source, table.unit, size, columns.text[0], columns.pair, found)
+
+
+def _columns(source: str, names: tuple[str, ...], text: str | None, pair: str | None, words: bool) -> Columns:
+    if words and text is None:
+        text = next((name for name in WORDS if name in names), None)
+    if text is None:  # labels are not read here, so it does not matter which column holds them
+        labels = {name for group in LABEL for name in group}
+        others = tuple(name for name in names if name.lower() not in labels or name == pair)
+        names = others or names
+    try:
+        return find_columns(source, names, text, pair)
+    except BadInput as error:
+        said = str(error).replace("text_column", "--text-column").replace("pair_column", "--pair-column")
+        raise BadInput(said.replace("header=False", "--no-header")) from None
+
+
+def _incoming(line: int, record: dict[str, Any] | str, columns: Columns, words: bool) -> Incoming:
+    listed = record.get(columns.text[0]) if words and isinstance(record, dict) else None
+    if isinstance(listed, list):
+        good = bool(listed) and all(isinstance(word, str) and word.strip() for word in listed)
+        return Incoming(line, Row(tuple(listed))) if good else Incoming(line, None, "expected a list of words")
+    try:
+        item = _item(line, record, Columns(columns.text, columns.pair), None)
+    except _Fault as fault:
+        return Incoming(line, None, str(fault).encode("utf-8", "replace").decode())  # it may quote what is no UTF-8
+    return Incoming(line, Row(item.text, item.pair))
+
+
+def _standard_input() -> Table:
+    """One text on each line; JSON lines if the first line that is not blank begins with a brace."""
+    lines = _lines()
+    before = []
+    for number, line in lines:
+        before.append((number, line))
+        if line.strip():
+            break
+    lines = chain(before, lines)
+    if before and before[-1][1].lstrip().startswith("{"):
+        return Table("standard input", None, without_last_blanks(_json(lines)))
+    return Table("standard input", ("text",), without_last_blanks(_plain(lines)))
+
+
+def _lines() -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+        yield number, line.decode("utf-8", "surrogateescape")
+
+
+def _plain(lines: Iterator[tuple[int, str]]) -> Numbered:
+    for number, line in lines:
+        yield number, {"text": _ended(line)} if line.strip() else []

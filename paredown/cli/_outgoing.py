@@ -1,0 +1,252 @@
+"""Predictions as they leave: chunk by chunk, each on the disk before the next, so that a run can go on where it was.
+
+Beside an unfinished OUTPUT stands OUTPUT.progress.json: what is predicted with what, and how many rows and bytes are
+safe. Bytes beyond that are cut off when the run goes on.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from paredown.bundle import _sync
+from paredown.errors import BadSetting
+from paredown.kinds import Kind
+from paredown.training.guard import saving
+
+FORMATS = (".jsonl", ".csv", ".parquet")
+GROUP = 10_000  # rows that a parquet file keeps together
+Record = dict[str, Any]  # row, label, score, scores, layers, tokens; and error where the row is bad
+
+
+@dataclass
+class Done:
+    """How far a run has come."""
+
+    rows: int = 0
+    bytes: int = 0
+    digest: str = ""  # of the input rows
+    layers: int = 0  # sum over the good rows
+    bad: int = 0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The columns of a flat file."""
+
+    kind: Kind
+    labels: tuple[str, ...]
+
+    @property
+    def names(self) -> list[str]:
+        scores = ["scores"] if self.kind.per_token else [f"score_{label}" for label in self.labels]
+        return ["row", "label", "score", *scores, "layers", "tokens", "error"]
+
+    def flat(self, record: Record) -> list[Any]:
+        scores = record["scores"]
+        if self.kind.per_token:
+            each = [scores and json.dumps(scores, ensure_ascii=False)]
+        else:
+            each = [scores and scores[label] for label in self.labels]
+        start, end = [record["row"], record["label"], record["score"]], [record["layers"], record["tokens"]]
+        return [*start, *each, *end, record.get("error")]
+
+
+class Outgoing(Protocol):
+    done: Done
+    resumes: bool  # whether another run can go on where this one stopped
+
+    def open(self) -> None: ...
+
+    def write(self, records: Sequence[Record], done: Done) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class ToPipe:
+    """JSON lines to standard output; what is written cannot be taken back, so there is no going on."""
+
+    done: Done = field(default_factory=Done)
+    resumes: bool = False
+
+    def open(self) -> None: ...
+
+    def write(self, records: Sequence[Record], done: Done) -> None:
+        sys.stdout.buffer.write(_jsonl(records))
+        sys.stdout.buffer.flush()
+        self.done = done
+
+    def finish(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class ToFile:
+    """A file that survives the death of the process that writes it."""
+
+    resumes = True
+
+    def __init__(self, path: Path, shape: Shape, task: dict[str, Any], restart: bool):
+        """`task` is all that makes a difference to the rows; going on with another one is an error."""
+        self.path, self.shape, self.task = path, shape, task
+        self.part = part_of(path)
+        self.progress = progress_of(path)
+        self.done = Done() if restart else self._before()
+        self._file: BinaryIO | None = None
+
+    def _before(self) -> Done:
+        if not self.progress.exists():
+            return Done()
+        try:
+            saved = json.loads(self.progress.read_text(encoding="utf-8"))
+            task, done = saved["task"], Done(**saved["done"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise BadSetting(f"{self.progress} is damaged ({error!r}); --restart begins anew") from None
+        names = [name for name in self.task | task if task.get(name) != self.task.get(name)]
+        if names:
+            each = [f"{name} was {_said(task.get(name))} and is now {_said(self.task.get(name))}" for name in names]
+            raise BadSetting(f"{self.path} was begun with something else: {'; '.join(each)}. --restart begins anew")
+        size = self.part.stat().st_size if self.part.exists() else 0
+        if size < done.bytes:
+            raise BadSetting(f"{self.part} has {size} bytes, but {done.bytes} were written; --restart begins anew")
+        return done
+
+    def open(self) -> None:
+        """Make ready for the next row. A file without a progress file counts as finished, so that comes first."""
+        with saving(self.path):
+            if not self.progress.exists():
+                self._note()
+            self._file = open(self.part, "ab")  # noqa: SIM115 (it stays open from chunk to chunk)
+            _lock(self._file, self.part)
+            if not self.done.rows:
+                self._note()
+            self._file.truncate(self.done.bytes)
+            if self.path.suffix == ".csv" and not self.done.bytes:
+                self._append(_csv([self.shape.names]), self.done)
+
+    def write(self, records: Sequence[Record], done: Done) -> None:
+        """Add rows; `done` is how far the run has come with them."""
+        flat = self.path.suffix == ".csv"
+        with saving(self.path):
+            self._append(_csv(map(self.shape.flat, records)) if flat else _jsonl(records), done)
+
+    def _append(self, data: bytes, done: Done) -> None:
+        assert self._file is not None
+        self._file.write(data)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.done = replace(done, bytes=self.done.bytes + len(data))
+        self._note()
+
+    def _note(self) -> None:
+        fresh = self.progress.with_name(self.progress.name + ".new")
+        with open(fresh, "w", encoding="utf-8") as file:
+            json.dump({"task": self.task, "done": asdict(self.done)}, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self.progress)
+        _sync(self.progress.parent)
+
+    def finish(self) -> None:
+        """Make the file whole. The progress file goes before the part file: without it nothing is looked for."""
+        self.close()
+        with saving(self.path):
+            if self.part != self.path:
+                fresh = self.path.with_name(self.path.name + ".part.parquet")
+                _to_parquet(self.part, fresh, self.shape)
+                _sync(fresh)
+                fresh.replace(self.path)
+                _sync(self.path.parent)
+            self.progress.unlink()
+            if self.part != self.path:
+                self.part.unlink()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def part_of(path: Path) -> Path:
+    """Where rows go as they come; parquet is written from there at the end."""
+    return path.with_name(path.name + ".part.jsonl") if path.suffix == ".parquet" else path
+
+
+def progress_of(path: Path) -> Path:
+    return path.with_name(path.name + ".progress.json")
+
+
+def check_output(path: Path, restart: bool) -> None:
+    """What can be said before the model is loaded."""
+    if path.suffix not in FORMATS:
+        raise BadSetting(f"{path}: the output's name must end in {', '.join(FORMATS)}, or be - for standard output")
+    if not path.parent.is_dir():
+        raise BadSetting(f"{path}: there is no folder {path.parent}")
+    if path.exists() and not path.is_file():
+        raise BadSetting(f"{path} is not a file")
+    if path.exists() and not restart and not progress_of(path).exists():
+        raise BadSetting(f"{path} is there already, and finished; --restart writes it anew")
+
+
+def _said(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) < 100 else text[:12] + "…" + text[-60:]
+
+
+def _lock(file: BinaryIO, path: Path) -> None:
+    """Two runs on one output would mix their rows."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BadSetting(f"another run is writing {path}") from None
+    except OSError:  # file systems without locks
+        return
+
+
+def _jsonl(records: Sequence[Record]) -> bytes:
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+
+
+def _csv(rows: Any) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(
+        [json.dumps(cell, ensure_ascii=False) if isinstance(cell, list) else cell for cell in row] for row in rows
+    )
+    return text.getvalue().encode()
+
+
+def _to_parquet(part: Path, path: Path, shape: Shape) -> None:
+    import pyarrow  # comes with datasets
+    from pyarrow.parquet import ParquetWriter
+
+    number, name = pyarrow.float64(), pyarrow.string()
+    label = {"single_label": name, "regression": number}.get(shape.kind.name, pyarrow.list_(name))
+    if shape.kind.name == "regression" and len(shape.labels) > 1:
+        label = pyarrow.list_(number)
+    whole = dict.fromkeys(("row", "layers", "tokens"), pyarrow.int64())
+    types = {"label": label, "scores": name, "error": name, **whole}
+    schema = pyarrow.schema([(column, types.get(column, number)) for column in shape.names])
+    with ParquetWriter(path, schema) as writer:
+        for rows in _groups(part, shape):
+            columns = [pyarrow.array(cells, field.type) for cells, field in zip(zip(*rows), schema, strict=True)]
+            writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
+
+
+def _groups(part: Path, shape: Shape) -> Iterator[list[list[Any]]]:
+    with open(part, encoding="utf-8", newline="\n") as lines:
+        while rows := [shape.flat(json.loads(line)) for line in islice(lines, GROUP)]:
+            yield rows

@@ -1,0 +1,94 @@
+"""`paredown demo`: train exits on real sentences, show what they are worth and where each sentence leaves."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from paredown.cli._app import app, people, results
+from paredown.cli._data import Data, LabelColumn, PairColumn, Source, Task, TextColumn
+from paredown.cli._fetch import fetch_encoder, fetch_reviews
+from paredown.errors import BadSetting
+from paredown.evaluation import evaluate
+from paredown.model import AdaptiveModel
+from paredown.registry import methods
+from paredown.training import train as run
+
+METHOD = "fastbert:epochs=1,lr=1e-4,exit_epochs=2,exit_lr=5e-4"
+SENTENCES = [
+    "A masterpiece.",
+    "Dull, lifeless and far too long.",
+    "The cast is wonderful and the jokes land.",
+    "Not nearly as bad as the trailer made me fear.",
+    "It could have been a great film, had anyone bothered to write an ending.",
+    "I wanted to hate it, and for an hour I did, but then it won me over.",
+]
+Option = typer.Option
+
+
+@app.command()
+def demo(
+    model: Annotated[str | None, Option(help="Your own encoder; default: a 6-layer MiniLM.")] = None,
+    method: Annotated[str, Option("--method", "-m", help="How to train.")] = METHOD,
+    task: Task = None,
+    data: Data = None,
+    train: Annotated[str | None, Option(help="Your own labelled rows; default: rated movie-review sentences.")] = None,
+    dev: Annotated[str | None, Option(help="Your own rows to choose by and to report on.")] = None,
+    text_column: TextColumn = None,
+    pair_column: PairColumn = None,
+    label_column: LabelColumn = None,
+    output: Annotated[Path, Option("--output", "-o", help="Folder for all that is made.")] = Path("demo"),
+) -> None:
+    """Train exits on a small encoder in minutes, on a CPU, and see what they save."""
+    began = time.monotonic()
+    columns = {"text_column": text_column, "pair_column": pair_column, "label_column": label_column}
+    rows = _rows(task, data, train, dev, columns, output / "downloads")
+    source = model or str(fetch_encoder(output / "downloads"))
+    people.rule(f"{len(rows['train']):,} sentences to train on, {len(rows['test']):,} to test on")
+    adaptive = AdaptiveModel.from_pretrained(source, task=rows["kind"], labels=list(rows["labels"]))
+    run(adaptive, methods.parse(method), rows["train"], rows["dev"], output=output / "run", max_length=128)
+    evaluation = evaluate(adaptive, rows["test"], timed_batches=(1, 32), max_length=128)
+    evaluation.save(output / "evaluation")
+    results.print(evaluation.layer_table(), evaluation.table())
+    adaptive.plan = adaptive.plan.but(exit=_within_a_point(evaluation))
+    bundle = output / "run" / "model"
+    adaptive.save_pretrained(bundle)
+    results.print(_where(adaptive, SENTENCES))
+    minutes = (time.monotonic() - began) / 60
+    results.print(f"{minutes:.1f} minutes. Pictures: {output / 'evaluation'}. Next:", highlight=False)
+    for command in (
+        f"paredown info {bundle}",
+        f'echo "Surprisingly good." | paredown predict {bundle} - -',
+        "paredown demo --train my.csv --dev held_out.csv --output mine",
+    ):
+        results.print(f"  {command}", highlight=False, soft_wrap=True)
+
+
+def _rows(task: str | None, data: Path | None, train: str | None, dev: str | None, columns: Any, store: Path) -> Any:
+    """Train, dev and test rows with their kind and labels; the user's dev rows are the test rows too."""
+    if task is None and train is None:
+        return {**fetch_reviews(store), "kind": "single_label", "labels": ("negative", "positive")}
+    files = {name: path for name, path in (("train", train), ("dev", dev)) if path}
+    source = Source(task, data, files or None, columns)
+    learnt = source.read("train")
+    held = source.read("dev", learnt.labels, learnt.kind)
+    if held is None:
+        raise BadSetting("give --dev too: rows to choose the best weights by and to report on")
+    return {"train": learnt.rows, "dev": held.rows, "test": held.rows, "kind": learnt.kind, "labels": learnt.labels}
+
+
+def _within_a_point(evaluation: Any) -> str | None:
+    """The cheapest exit rule of those that lose at most the allowed drop."""
+    best = min(evaluation.chosen, key=lambda point: point["flops"], default=None)
+    return None if best is None or best["flops_speedup"] <= 1 else best["rule"]
+
+
+def _where(model: AdaptiveModel, texts: list[str]) -> Table:
+    table = Table("text", "answer", "score", "layers run", title=f"where sentences leave: {model.plan}")
+    for text, said in zip(texts, model.predict(texts), strict=True):
+        table.add_row(text, str(said.label), f"{said.score:.3f}", "▪" * said.layers + f" {said.layers}")
+    return table

@@ -1,0 +1,160 @@
+"""`paredown info`: whether a model can be walked and what it would get; what a bundle holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from transformers import AutoConfig
+
+from paredown.bundle import FACTS
+from paredown.cli._app import AsJson, app, print_json, results
+from paredown.cli._loading import check_place, first_line, is_bundle, load_any
+from paredown.cli.train import score_table
+from paredown.errors import BadBundle, CannotWalk
+from paredown.model import AdaptiveModel
+from paredown.registry import heads
+
+SIZES = ("hidden_size", "d_model", "dim", "emb_dim")  # how configs call the width
+
+
+@app.command()
+def info(
+    model: Annotated[str, typer.Argument(help="A bundle, a Hugging Face folder or a hub id.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say whether a model can be walked and what it would get; of a bundle: its plan, heads and scores."""
+    check_place(model)
+    found = of_bundle(model) if is_bundle(model) else of_stock(model)
+    if as_json:
+        print_json(found)
+    else:
+        _show(found)
+
+
+def of_bundle(source: str) -> dict[str, Any]:
+    model = load_any(source)
+    facts = json.loads((Path(source) / FACTS).read_text(encoding="utf-8"))
+    return {
+        "bundle": source,
+        **_body(model),
+        "kind": model.kind.name,
+        "labels": model.labels,
+        "head": None if model.head is None else heads.to_json(model.head),
+        "head_layers": list(model.head_layers),
+        "head_parameters": _added(model),
+        "doubt": model.doubt is not None,
+        "plan": model.plan.to_json(),
+        "plan_text": str(model.plan),
+        "scores": facts.get("scores"),
+        "certificate": facts.get("certificate"),
+    }
+
+
+def of_stock(source: str) -> dict[str, Any]:
+    config = _config(source)
+    task = _task_of(config)
+    try:
+        model = load_any(source, task=task)
+    except CannotWalk as error:
+        width = next((getattr(config, name) for name in SIZES if hasattr(config, name)), None)
+        layers = getattr(config, "num_hidden_layers", None)
+        known = {"family": config.model_type, "layers": layers, "width": width}
+        return {"model": source, "walked": False, "reason": str(error).removeprefix(f"{config.model_type}: "), **known}
+    return {"model": source, "walked": True, **_body(model), "kind": task, "heads": _catalogue(model)}
+
+
+def _config(source: str) -> Any:
+    try:
+        return AutoConfig.from_pretrained(source, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise BadBundle(f"{source} is not a model that transformers can read: {first_line(error)}") from None
+
+
+def _task_of(config: Any) -> str:
+    """The kind of answer a checkpoint was made for; a bare encoder would answer single labels."""
+    if any("TokenClassification" in name for name in config.architectures or ()):
+        return "token_label"
+    kinds = {"multi_label_classification": "multi_label", "regression": "regression"}
+    return kinds.get(getattr(config, "problem_type", None) or "", "single_label")
+
+
+def _body(model: AdaptiveModel) -> dict[str, Any]:
+    norm = model.walk.norm
+    return {
+        "family": model.walk.family,
+        "layers": model.layers,
+        "width": model.walk.width,
+        "parameters": sum(parameter.numel() for parameter in model.walk.body()),
+        "final_norm": None if norm is None else type(norm).__name__,
+        "drops_tokens": model.walk.drops_tokens,
+    }
+
+
+def _catalogue(model: AdaptiveModel) -> dict[str, dict[str, Any]]:
+    """What every head would add after all layers but the last."""
+    if model.layers < 2:  # no layer before the last
+        return {}
+    body = sum(parameter.numel() for parameter in model.walk.body())
+    found = {}
+    for name in heads.names():
+        model.grow_heads(name)
+        added = _added(model)
+        found[name] = {"parameters_per_layer": added // len(model.head_layers), "share_of_encoder": added / body}
+        model.drop_heads()
+    return found
+
+
+def _added(model: AdaptiveModel) -> int:
+    """Parameters of the heads that the stock model does not have (heads may share its pooler)."""
+    stock = set(model.stock.parameters())
+    return sum(parameter.numel() for parameter in model.heads.parameters() if parameter not in stock)
+
+
+def _show(found: dict[str, Any]) -> None:
+    lines = {"bundle": found["bundle"]} if "bundle" in found else {"model": found["model"]}
+    if "walked" in found:
+        lines["walked"] = "yes, layer by layer" if found["walked"] else f"no: {found['reason']}"
+    lines |= {name: _number(found.get(name)) for name in ("family", "layers", "width", "parameters")}
+    if "drops_tokens" in found:
+        lines["final norm"] = found["final_norm"] or "none"
+        lines["drops tokens"] = "yes" if found["drops_tokens"] else "no: its layers tie tokens to their places"
+        lines["kind"] = found["kind"]
+    if "bundle" in found:
+        lines |= _bundle_lines(found)
+    for name, said in lines.items():
+        results.print(f"{name:<14}{said}", markup=False, highlight=False, soft_wrap=True)
+    if found.get("heads"):
+        results.print(_head_table(found["heads"]))
+    if found.get("scores"):
+        results.print(score_table(found["scores"]))
+
+
+def _bundle_lines(found: dict[str, Any]) -> dict[str, str]:
+    labels, layers = found["labels"], found["head_layers"]
+    settings = {name: value for name, value in (found["head"] or {}).items() if name != "name"}
+    said = ", ".join(f"{name}={value}" for name, value in settings.items())
+    after = f"after layers {', '.join(map(str, layers))} (the first is 0)"
+    grown = f"{found['head_parameters']:,} parameters"
+    return {
+        "labels": ", ".join(labels[:20]) + (f", … ({len(labels)})" if len(labels) > 20 else ""),
+        "heads": f"{found['head']['name']} ({said}) {after}, {grown}" if found["head"] else "none",
+        "doubt": "learned" if found["doubt"] else "none",
+        "plan": found["plan_text"],
+        "scores": f"dev {found['scores']['metric']}, below" if found["scores"] else "none",
+        "certificate": json.dumps(found["certificate"]) if found["certificate"] else "none",
+    }
+
+
+def _head_table(catalogue: dict[str, dict[str, Any]]) -> Table:
+    table = Table("head", "parameters per layer", "share of the encoder")
+    for name, facts in catalogue.items():
+        table.add_row(name, f"{facts['parameters_per_layer']:,}", f"{facts['share_of_encoder']:.2%}")
+    return table
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else "unknown" if value is None else str(value)

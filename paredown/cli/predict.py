@@ -1,0 +1,280 @@
+"""`paredown predict`: rows in, predictions out, in a stream of any length that can be stopped and goes on."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn
+
+from paredown.bundle import FACTS, sha256
+from paredown.cli._app import AsJson, Config, DryRun, app, people, print_json, results
+from paredown.cli._data import PairColumn
+from paredown.cli._data import TextColumn as Text
+from paredown.cli._incoming import PIPE, Incoming, Source, open_source
+from paredown.cli._loading import device_named, load_bundle
+from paredown.cli._outgoing import Done, Outgoing, Record, Shape, ToFile, ToPipe, check_output
+from paredown.errors import BadInput, BadPlan, BadSetting, Interrupted, NonFiniteAnswer, OutOfMemory
+from paredown.evaluation.cost import Cost
+from paredown.model import AdaptiveModel, Prediction
+from paredown.plan import Plan
+from paredown.rows import Row, encode
+from paredown.training.guard import Signals, is_out_of_memory
+
+CHUNK = 32  # batches between two writes
+FIELDS = ("label", "score", "scores", "layers", "tokens")  # of a prediction
+SHORTEST = 8  # tokens: room for the special ones and some text
+
+Option = typer.Option
+
+
+@app.command()
+def predict(
+    bundle: Annotated[str, typer.Argument(help="A bundle.")],
+    input: Annotated[str, typer.Argument(help="csv, tsv, jsonl (each also .gz) or parquet; - for standard input.")],
+    output: Annotated[str, typer.Argument(help=".jsonl, .csv or .parquet; - for standard output.")],
+    text_column: Text = None,
+    pair_column: PairColumn = None,
+    header: Annotated[bool, Option(help="Whether the first line of csv and tsv names the columns.")] = True,
+    exit: Annotated[str | None, Option(help="When a row may leave: entropy:0.3, patience:4, …, none.")] = None,
+    speed: Annotated[float | None, Option(help="The bundle's own exit rule at a speed from 0 to 1.")] = None,
+    plan: Annotated[str | None, Option(help="A whole plan as JSON.")] = None,
+    batch_size: Annotated[int, Option(min=1, help="Rows per batch.")] = 32,
+    max_length: Annotated[int | None, Option(min=SHORTEST, help="Tokens per row; longer rows are cut.")] = None,
+    device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
+    restart: Annotated[bool, Option("--restart", help="Begin anew, whatever the output holds.")] = False,
+    skip_bad_rows: Annotated[bool, Option(help="Give rows that cannot be read an error in place of a label.")] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """Predict every row of a file of any size. The same command goes on with a run that was stopped."""
+    _check_files(input, output, restart)
+    where = device_named(device)
+    model = load_bundle(bundle)
+    chosen = _plan(model, exit, speed, plan)
+    _check_length(model, max_length)
+    source = open_source(input, text_column, pair_column, header, model.kind.per_token)
+    run = _Run(model.to(where), chosen, source, batch_size, max_length, skip_bad_rows)
+    out: Outgoing = ToPipe()
+    if output != PIPE:
+        shape = Shape(model.kind, tuple(model.labels))
+        out = ToFile(Path(output), shape, _task(bundle, chosen, source, max_length), restart)
+    before = out.done
+    if dry_run:
+        return _foresee(run, before, as_json)
+    if before.rows and source.skip(before.rows) != before.digest:
+        raise BadInput(f"the first {before.rows:,} rows of {source.name} are not those that {output} holds; --restart?")
+    start = time.monotonic()
+    with Signals() as signals, _bar(input, output, model.layers, before) as show:
+        try:
+            out.open()
+            run.to_the_end(out, signals, show)
+            out.finish()
+        finally:
+            out.close()
+    _report(out.done, before, time.monotonic() - start, model.layers, output, as_json)
+
+
+@dataclass(frozen=True)
+class _Run:
+    model: AdaptiveModel
+    plan: Plan
+    source: Source
+    batch_size: int
+    max_length: int | None
+    skip_bad_rows: bool
+
+    def to_the_end(self, out: Outgoing, signals: Signals, show: Callable[[Done], None]) -> None:
+        """Chunk after chunk; a signal lets the chunk at work be finished, and drops one that is still being read."""
+        while True:
+            chunk: list[Incoming] = []
+            if signals.asked is None:
+                signals.finish(partial(self._read_into, chunk))
+            if signals.asked is not None:
+                how = "run it again, without --restart, to go on" if out.resumes else "a pipe cannot go on from there"
+                raise Interrupted(f"stopped after {out.done.rows:,} rows; {how}")
+            if not chunk:
+                return
+            out.write(*self.answer(chunk, out.done))
+            show(out.done)
+
+    def _read_into(self, chunk: list[Incoming]) -> None:
+        chunk += self.source.take(CHUNK * self.batch_size)
+
+    def answer(self, chunk: list[Incoming], before: Done) -> tuple[list[Record], Done]:
+        """The records of some rows, and how far that brings the run."""
+        bad = [one for one in chunk if one.row is None]
+        if bad and not self.skip_bad_rows:
+            more = f"; and {len(bad) - 1} more up to {self.source.unit} {bad[-1].line}" if len(bad) > 1 else ""
+            hint = "--skip-bad-rows gives such rows an error in place of a label"
+            raise BadInput(f"{self.source.where(bad[0])}: {bad[0].error}{more} ({hint})")
+        said = iter(self._predict([one.row for one in chunk if one.row is not None], before.rows))
+        records, layers, digest = [], before.layers, before.digest
+        for place, one in enumerate(chunk, before.rows):
+            digest = one.chained(digest)
+            if one.row is None:
+                records.append({"row": place, **dict.fromkeys(FIELDS), "error": one.error})
+            else:
+                prediction = next(said)
+                layers += prediction.layers
+                records.append({"row": place, **{name: getattr(prediction, name) for name in FIELDS}})
+        done = Done(before.rows + len(chunk), before.bytes, digest, layers, before.bad + len(bad))
+        return records, done
+
+    def _predict(self, rows: list[Row], first: int) -> list[Prediction]:
+        try:
+            return self.model.predict(rows, self.plan, self.batch_size, self.max_length)
+        except NonFiniteAnswer as error:
+            raise NonFiniteAnswer(f"{error}, counted from 0 at row {first} of {self.source.name}") from None
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            less = max(self.batch_size // 2, 1)
+            said = f"a batch of {self.batch_size} rows does not fit; run it again with --batch-size {less} to go on"
+            raise OutOfMemory(said) from None
+
+
+def _check_files(input: str, output: str, restart: bool) -> None:
+    """What can be said before the model is loaded."""
+    if input != PIPE and not Path(input).is_file():
+        raise BadInput(f"{input} is missing")
+    if output == PIPE:
+        return
+    check_output(Path(output), restart)
+    if input != PIPE and Path(output).exists() and Path(output).samefile(input):
+        raise BadSetting(f"{output} is the input too; write to another file")
+
+
+def _plan(model: AdaptiveModel, exit: str | None, speed: float | None, plan: str | None) -> Plan:
+    """The bundle's own plan, changed as flags say."""
+    given = {"--exit": exit, "--speed": speed, "--plan": plan}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise BadSetting(f"{' and '.join(named)} both say when rows leave; give one")
+    chosen = model.plan
+    if plan is not None:
+        chosen = Plan.from_json(plan)
+    elif exit is not None:
+        chosen = chosen.but(exit=None if exit.lower() == "none" else exit)
+    elif speed is not None:
+        if chosen.exit is None:
+            raise BadPlan("the plan of this bundle has no exit rule, so there is no speed to set; give --exit")
+        chosen = chosen.but(exit=chosen.exit.at_speed(speed))
+    model.check(chosen)
+    return chosen
+
+
+def _check_length(model: AdaptiveModel, max_length: int | None) -> None:
+    most = min(model.tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None) or math.inf)
+    if max_length is not None and max_length > most:
+        raise BadSetting(f"--max-length {max_length} is more than this encoder can read: {most}")
+
+
+def _task(bundle: str, plan: Plan, source: Source, max_length: int | None) -> dict[str, Any]:
+    """All that makes a difference to the rows written. Another batch size or device only rounds differently."""
+    return {
+        "bundle": sha256(Path(bundle) / FACTS),
+        "plan": plan.to_json(),
+        "text column": source.text,
+        "pair column": source.pair,
+        "max length": max_length,
+        "input": Path(source.name).name,
+        "size of the input": source.size,
+    }
+
+
+@contextmanager
+def _bar(input: str, output: str, layers: int, before: Done) -> Iterator[Callable[[Done], None]]:
+    """A bar for people who watch; rows that share the terminal with it would only tear it."""
+    if not people.is_terminal or (output == PIPE and results.is_terminal):
+        yield lambda done: None
+        return
+    start = time.monotonic()
+    with Progress(BarColumn(), TextColumn("{task.fields[facts]}"), console=people, transient=True) as bar:
+        task = bar.add_task("", total=_about(input), completed=before.rows, facts="")
+
+        def show(done: Done) -> None:
+            bar.update(task, completed=done.rows, facts=_facts(done, before, time.monotonic() - start, layers))
+
+        yield show
+
+
+def _about(input: str) -> int | None:
+    """About how many rows a file has; None where only reading it would tell."""
+    if input == PIPE or input.lower().endswith(".gz"):
+        return None
+    if input.lower().endswith(".parquet"):
+        from pyarrow.parquet import read_metadata
+
+        return int(read_metadata(input).num_rows)
+    with open(input, "rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+
+
+def _mean_layers(done: Done) -> float:
+    return done.layers / max(done.rows - done.bad, 1)
+
+
+def _facts(done: Done, before: Done, seconds: float, layers: int) -> str:
+    speed = (done.rows - before.rows) / max(seconds, 1e-9)
+    bad = f", {done.bad:,} bad" if done.bad else ""
+    return f"{done.rows:,} rows, {speed:,.0f} rows/s, {_mean_layers(done):.1f} of {layers} layers{bad}"
+
+
+def _report(done: Done, before: Done, seconds: float, layers: int, output: str, as_json: bool) -> None:
+    if not as_json:
+        went_on = f" (went on after {before.rows:,})" if before.rows else ""
+        return people.print(_facts(done, before, seconds, layers) + went_on, highlight=False)
+    fresh = done.rows - before.rows
+    summary = {
+        "output": output,
+        "rows": done.rows,
+        "rows_before": before.rows,
+        "bad_rows": done.bad,
+        "seconds": round(seconds, 3),
+        "rows_per_second": round(fresh / max(seconds, 1e-9), 1),
+        "mean_layers": round(_mean_layers(done), 4),
+        "layers": layers,
+    }
+    if output == PIPE:  # standard output holds the predictions
+        people.out(json.dumps(summary))
+    else:
+        print_json(summary)
+
+
+def _foresee(run: _Run, before: Done, as_json: bool) -> None:
+    """What would run, judged by the first chunk."""
+    chunk = run.source.take(CHUNK * run.batch_size)
+    good = [one.row for one in chunk if one.row is not None]
+    model = run.model
+    lengths = [len(row) for row in encode(model.tokenizer, good, model.kind, model.labels, run.max_length)]
+    cost = Cost.of(model) if good else None
+    found: dict[str, Any] = {
+        "input": run.source.name,
+        "bytes": run.source.size,
+        "text_column": run.source.text,
+        "pair_column": run.source.pair,
+        "plan": run.plan.to_json(),
+        "device": str(model.device),
+        "rows_already_written": before.rows,
+        "rows_looked_at": len(chunk),
+        "bad_rows_among_them": len(chunk) - len(good),
+        "tokens_per_row": round(sum(lengths) / len(lengths), 1) if good else None,
+        "flops_per_row_at_full_depth": sum(map(cost.full, lengths)) // len(lengths) if cost else None,
+    }
+    if as_json:
+        return print_json(found)
+    for name, value in (found | {"plan": str(run.plan)}).items():
+        if value is not None:
+            said = f"{value:,}" if isinstance(value, (int, float)) else value
+            results.print(f"{name.replace('_', ' '):<28} {said}", markup=False, highlight=False, soft_wrap=True)
+    results.print("Nothing was run.")

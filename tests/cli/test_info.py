@@ -1,0 +1,123 @@
+"""`paredown info`: what a model would get, what a bundle holds, what is refused and why."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paredown import AdaptiveModel
+from paredown.bundle import FACTS, _seal
+from paredown.cli import main
+from tests.families import adaptive, tiny
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
+def found(capsys: Any, source: Any) -> dict[str, Any]:
+    assert main(["info", str(source), "--json"]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    return json.loads(said.out)
+
+
+def stock(family: str, tokenizer: Any, folder: Path, **changes: Any) -> Path:
+    tiny(family, **changes).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_a_bundle(model: AdaptiveModel, tmp_path: Path, capsys: Any) -> None:
+    model.save_pretrained(tmp_path / "b")
+    said = found(capsys, tmp_path / "b")
+    assert said["kind"] == "single_label" and said["labels"] == model.labels and said["family"] == "bert"
+    assert (said["layers"], said["width"], said["head_layers"]) == (4, 32, [0, 1, 2])
+    assert said["head"]["name"] == "pooler" and said["plan"] == model.plan.to_json() and said["doubt"] is True
+    assert said["scores"] is None and said["certificate"] is None
+    assert said["head_parameters"] == 3 * (32 * 32 + 32 + 32 * 3 + 3)
+    assert main(["info", str(tmp_path / "b")]) == 0
+    lines = capsys.readouterr().out
+    assert "entropy:0.9" in lines and "certificate   none" in lines and "pooler (pool=first)" in lines
+
+
+def test_scores_are_shown(model: AdaptiveModel, tmp_path: Path, capsys: Any) -> None:
+    model.save_pretrained(tmp_path / "b")
+    path = tmp_path / "b" / FACTS
+    facts = json.loads(path.read_text())
+    facts["scores"] = {"metric": "accuracy", "per_layer": {"1": 0.8125, "2": 0.875}}
+    facts["sha256"].pop(FACTS)
+    facts["sha256"][FACTS] = _seal(facts)
+    path.write_text(json.dumps(facts))
+    assert found(capsys, tmp_path / "b")["scores"]["per_layer"] == {"1": 0.8125, "2": 0.875}
+    assert main(["info", str(tmp_path / "b")]) == 0
+    assert "87.50" in capsys.readouterr().out
+
+
+def test_a_bundle_without_heads(tokenizer: Any, tmp_path: Path, capsys: Any) -> None:
+    adaptive("bert", head=None, tokenizer=tokenizer).save_pretrained(tmp_path / "b")
+    assert found(capsys, tmp_path / "b")["head"] is None
+    assert main(["info", str(tmp_path / "b")]) == 0 and "heads         none" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("family, norm", [("bert", None), ("modernbert", "LayerNorm")])
+def test_what_a_model_would_get(tokenizer: Any, tmp_path: Path, capsys: Any, family: str, norm: str | None) -> None:
+    said = found(capsys, stock(family, tokenizer, tmp_path / family))
+    assert (said["walked"], said["layers"], said["width"], said["final_norm"]) == (True, 4, 32, norm)
+    assert said["kind"] == "single_label" and set(said["heads"]) >= {"linear", "pooler", "attention", "shared_pooler"}
+    linear = said["heads"]["linear"]
+    assert linear["parameters_per_layer"] == 32 * 3 + 3
+    assert linear["share_of_encoder"] == pytest.approx(3 * (32 * 3 + 3) / said["parameters"])
+    if family == "bert":  # shares the encoder's own pooler
+        assert said["heads"]["shared_pooler"]["parameters_per_layer"] == linear["parameters_per_layer"]
+    assert main(["info", str(tmp_path / family)]) == 0
+    assert "share of the encoder" in capsys.readouterr().out
+
+
+def test_one_layer(tokenizer: Any, tmp_path: Path, capsys: Any) -> None:
+    said = found(capsys, stock("bert", tokenizer, tmp_path / "m", num_hidden_layers=1))
+    assert said["walked"] and said["heads"] == {}
+
+
+def test_token_labels(tokenizer: Any, tmp_path: Path, capsys: Any) -> None:
+    adaptive("bert", "token_label", head=None, tokenizer=tokenizer).stock.save_pretrained(tmp_path / "m")
+    tokenizer.save_pretrained(tmp_path / "m")
+    assert found(capsys, tmp_path / "m")["kind"] == "token_label"
+
+
+def test_a_model_that_cannot_be_walked(tokenizer: Any, tmp_path: Path, capsys: Any) -> None:
+    folder = stock("gpt2", tokenizer, tmp_path / "m")
+    said = found(capsys, folder)
+    assert said["walked"] is False and said["family"] == "gpt2" and said["layers"] == 4 and said["reason"]
+    assert main(["info", str(folder)]) == 0
+    assert "walked        no: " in capsys.readouterr().out
+
+
+def test_what_is_no_model(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for source in ("./nothing", str(tmp_path / "nothing"), "a/b/c", "file", "empty", "nobody/nothing-at-all", "~/x"):
+        assert main(["info", source]) == 1, source
+        said = capsys.readouterr().err.strip()
+        assert said.startswith("error") and len(said.splitlines()) == 1 and "Traceback" not in said
+    assert main(["info"]) == 2
+
+
+def test_a_damaged_bundle(model: AdaptiveModel, tmp_path: Path, capsys: Any) -> None:
+    model.save_pretrained(tmp_path / "b")
+    with open(tmp_path / "b" / "config.json", "a") as file:
+        file.write(" ")
+    assert main(["info", str(tmp_path / "b")]) == 1
+    assert "config.json is damaged" in capsys.readouterr().err
+
+
+def test_other_libraries_are_quiet(model: AdaptiveModel, tmp_path: Path, capsys: Any) -> None:
+    model.save_pretrained(tmp_path / "b")
+    assert found(capsys, tmp_path / "b")
+    assert logging.getLogger("huggingface_hub").level == logging.ERROR
