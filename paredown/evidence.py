@@ -41,14 +41,6 @@ class Evidence:
         """The same evidence with other logits."""
         return replace(self, logits=logits)
 
-    def keep_rows(self, stay: Tensor) -> Evidence:
-        return replace(
-            self,
-            logits=self.logits[stay],
-            counts=None if self.counts is None else self.counts[stay],
-            doubt=None if self.doubt is None else self.doubt[stay],
-        )
-
 
 def keep_rows(memory: Memory, stay: Tensor) -> Memory:
     """The memory of the rows that stay."""

@@ -14,7 +14,7 @@ from paredown.evaluation.cost import Bill, Cost
 from paredown.evaluation.metrics import Metric
 from paredown.evaluation.record import Record
 
-SPEEDS = tuple((place / 100) ** 3 for place in range(1, 101))  # dense at the cautious end
+SPEEDS = tuple(round((place / 100) ** 3, 6) for place in range(1, 101))  # dense at the cautious end
 
 
 @dataclass(frozen=True)
