@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
+from paredown.cli import app
 from paredown.kinds import KINDS
 from paredown.registry import exits, heads, methods
 from tests.contracts import test_exits as contract
@@ -59,3 +61,24 @@ def test_the_worked_exit_rule_keeps_the_contract(monkeypatch: Any, tmp_path: Pat
     contract.test_tokens_nobody_asks_about_do_not_matter(rule)
     contract.test_is_json_and_short_text(rule)
     contract.test_regression_suits_it_or_it_says_what_does(rule)
+
+
+PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_in_documents_exist(page: str) -> None:
+    """Every `paredown COMMAND …` names a command, and every flag after it is one of its options."""
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    for line in re.findall(r"paredown ((?:train|evaluate|predict|info|demo)\b[^`\n]*)", (ROOT / page).read_text()):
+        name, *words = line.split()
+        known = {option for parameter in commands[name].params for option in parameter.opts}
+        assert {word for word in words if re.fullmatch(r"--?[a-z][a-z-]*", word)} <= known, line
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / page).read_text(encoding="utf-8"))
+    assert [
+        target for target in targets if "://" not in target and not (ROOT / page).parent.joinpath(target).exists()
+    ] == []

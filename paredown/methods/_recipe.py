@@ -41,11 +41,16 @@ class Recipe:
         """Say before training, not after it, that the exit rule makes no sense for the model's kind of answer."""
         if self.rule is not None:
             try:
-                exits.of(self.rule).check(model.kind, (1,), True)
+                exits.of(self.rule).check(model.kind, (1,), self.doubts or model.doubt is not None)
             except BadPlan as error:
                 raise BadSetting(
                     f"{self.name}: its rule {self.rule!r} does not fit; choose another rule: {error}"
                 ) from None
+
+    @property
+    def doubts(self) -> bool:
+        """Whether the model learns to foresee its errors, as the learned exit rule needs."""
+        return False
 
     def grow(self, model: AdaptiveModel) -> None:
         model.grow_heads(self.head, self.layers)

@@ -137,6 +137,16 @@ def test_alternating_turns_and_doubt():
     assert stage.loss(model, data, Progress(1, 10)).item() == pytest.approx(sum(each) + doubt)
 
 
+def test_a_rule_that_does_not_fit_is_refused_before_training():
+    with pytest.raises(BadSetting, match="does not fit"):
+        Alternating(learned_exit=False).check(tiny())  # its rule reads a doubt that nobody would train
+    with pytest.raises(BadSetting, match="patience with a tolerance"):
+        TwoStage().check(tiny("regression", labels=1))
+    Alternating().check(tiny())
+    Alternating(learned_exit=False, rule="entropy:0.3").check(tiny())
+    SelfDistill(rule="patience:4,tolerance=0.1").check(tiny("regression", labels=1))
+
+
 def test_label_smoothing_is_the_published_one():
     logits, gold, eps = torch.randn(6, 4), torch.tensor([0, 1, 2, 3, 0, 1]), 0.1
     target = torch.full((6, 4), eps / 3).scatter(1, gold[:, None], 1 - eps)

@@ -20,6 +20,10 @@ class Alternating(Recipe):
     rule: str | None = "learned:0.1"
     learned_exit: bool = True  # also train the doubt that the learned exit rule reads
 
+    @property
+    def doubts(self) -> bool:
+        return self.learned_exit
+
     def grow(self, model: AdaptiveModel) -> None:
         super().grow(model)
         if self.learned_exit:
