@@ -7,6 +7,7 @@ so they need not know the kind.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,7 +21,7 @@ Direction = Literal["forward", "reverse"]
 
 
 @dataclass(frozen=True)
-class Kind:
+class Kind(ABC):
     name: str
     problem_type: str | None  # as in Hugging Face's config.problem_type
     auto_class: str = "AutoModelForSequenceClassification"
@@ -37,13 +38,13 @@ class Kind:
         """[rows, items]: the class of every item (the value itself for regression)."""
         return self.log_probs(logits).argmax(-1)
 
+    @abstractmethod
     def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
         """The supervised loss, a mean over the labelled items."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:
         """[rows, items] in 0..1: how wrong each answer is; what the learned exit rule is taught to foresee."""
-        raise NotImplementedError
 
     def distill(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import torch
@@ -16,7 +17,7 @@ from paredown.kinds import Kind
 PerLayer = float | tuple[float, ...]  # one value, or one for each count of layers run: the first after one layer
 
 
-class Rule:
+class Rule(ABC):
     """Base of the exit rules: a frozen dataclass of plain numbers whose `knob` trades caution for speed."""
 
     name: ClassVar[str]
@@ -48,8 +49,9 @@ class Rule:
     def start(self, rows: int, device: torch.device) -> Memory:
         return {}
 
+    @abstractmethod
     def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
-        raise NotImplementedError
+        """[rows] True where a row leaves now, and the memory for the next head."""
 
     def answer(self, evidence: Evidence, memory: Memory) -> Tensor:
         return evidence.logits

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
@@ -13,33 +15,40 @@ from paredown.model import HeadShape
 Pool = Literal["first", "mean", "max"]
 
 
-class Head(nn.Module):
+class Head(nn.Module, ABC):
     """A head after one layer. `feature` is what the learned exit rule reads too; `size` is its width."""
 
     size: int
 
+    @abstractmethod
     def feature(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """[rows, size], or [rows, tokens, size] where every token is answered."""
-        raise NotImplementedError
 
+    @abstractmethod
     def score(self, feature: Tensor) -> Tensor:
         """[…, labels]"""
-        raise NotImplementedError
 
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
         return self.score(self.feature(hidden, mask))
 
 
-class HeadSpec:
-    """Base of the head specs: a frozen dataclass that builds one head for every layer asked for."""
+@dataclass(frozen=True)
+class HeadSpec(ABC):
+    """Base of the head specs: what a head is made of, as plain values."""
+
+    pool: Pool = "first"  # which tokens are pooled: the first alone, their mean, their maximum
 
     name: ClassVar[str]
 
     def build(self, shape: HeadShape) -> dict[int, Head]:
-        return {layer: self.build_one(shape) for layer in shape.layers}
+        """One head for every layer asked for."""
+        if shape.per_token and self.pool != "first":
+            raise BadSetting(f"every token is answered here, so there is nothing to pool; got pool={self.pool!r}")
+        return dict(zip(shape.layers, self.heads(shape), strict=True))
 
-    def build_one(self, shape: HeadShape) -> Head:
-        raise NotImplementedError
+    @abstractmethod
+    def heads(self, shape: HeadShape) -> list[Head]:
+        """As many heads as layers."""
 
 
 def pooled(hidden: Tensor, mask: Tensor, pool: Pool) -> Tensor:
@@ -53,11 +62,6 @@ def pooled(hidden: Tensor, mask: Tensor, pool: Pool) -> Tensor:
     wide = torch.promote_types(hidden.dtype, torch.float32)
     total = hidden.masked_fill(~real, 0.0).sum(1, dtype=wide)
     return (total / real.sum(1).clamp(min=1)).to(hidden.dtype)
-
-
-def check_pool(pool: Pool, shape: HeadShape) -> None:
-    if shape.per_token and pool != "first":
-        raise BadSetting(f"every token is answered here, so there is nothing to pool; got pool={pool!r}")
 
 
 def plain(linear: nn.Linear) -> nn.Linear:

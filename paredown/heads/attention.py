@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from paredown.errors import BadSetting
-from paredown.heads._head import Head, HeadSpec, Pool, check_pool, pooled
+from paredown.heads._head import Head, HeadSpec, Pool, pooled
 from paredown.model import HeadShape
 from paredown.registry import heads
 
@@ -16,7 +16,6 @@ from paredown.registry import heads
 @heads.register("attention")
 @dataclass(frozen=True)
 class Attention(HeadSpec):
-    pool: Pool = "first"  # which tokens are pooled: the first alone, their mean, their maximum
     size: int = 128  # width inside the head
     attention_heads: int = 2  # heads of its self-attention; they share the width
 
@@ -24,9 +23,8 @@ class Attention(HeadSpec):
         if self.size < 1 or self.attention_heads < 1 or self.size % self.attention_heads:
             raise BadSetting(f"attention: {self.attention_heads} attention heads cannot share a width of {self.size}")
 
-    def build_one(self, shape: HeadShape) -> Head:
-        check_pool(self.pool, shape)
-        return AttentionHead(shape, self.size, self.attention_heads, self.pool)
+    def heads(self, shape: HeadShape) -> list[Head]:
+        return [AttentionHead(shape, self.size, self.attention_heads, self.pool) for _ in shape.layers]
 
 
 class AttentionHead(Head):

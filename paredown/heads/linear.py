@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from paredown.heads._head import Head, HeadSpec, Pool, check_pool, plain, pooled
+from paredown.heads._head import Head, HeadSpec, Pool, plain, pooled
 from paredown.model import HeadShape
 from paredown.registry import heads
 
@@ -14,11 +14,8 @@ from paredown.registry import heads
 @heads.register("linear")
 @dataclass(frozen=True)
 class Linear(HeadSpec):
-    pool: Pool = "first"  # which tokens are pooled: the first alone, their mean, their maximum
-
-    def build_one(self, shape: HeadShape) -> Head:
-        check_pool(self.pool, shape)
-        return LinearHead(shape, self.pool)
+    def heads(self, shape: HeadShape) -> list[Head]:
+        return [LinearHead(shape, self.pool) for _ in shape.layers]
 
 
 class LinearHead(Head):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from paredown.heads._head import Head, HeadSpec, Pool, check_pool, copied, plain, pooled
+from paredown.heads._head import Head, HeadSpec, Pool, copied, plain, pooled
 from paredown.model import HeadShape
 from paredown.registry import heads
 
@@ -14,22 +14,16 @@ from paredown.registry import heads
 @heads.register("pooler")
 @dataclass(frozen=True)
 class Pooler(HeadSpec):
-    pool: Pool = "first"  # which tokens are pooled: the first alone, their mean, their maximum
-
-    def build_one(self, shape: HeadShape) -> Head:
-        check_pool(self.pool, shape)
-        return PoolerHead(shape, _dense(shape), self.pool)
+    def heads(self, shape: HeadShape) -> list[Head]:
+        return [PoolerHead(shape, _dense(shape), self.pool) for _ in shape.layers]
 
 
 @heads.register("shared_pooler")
 @dataclass(frozen=True)
 class SharedPooler(HeadSpec):
-    pool: Pool = "first"  # which tokens are pooled: the first alone, their mean, their maximum
-
-    def build(self, shape: HeadShape) -> dict[int, Head]:
-        check_pool(self.pool, shape)
+    def heads(self, shape: HeadShape) -> list[Head]:
         dense = shape.pooler if shape.pooler is not None else _dense(shape)
-        return {layer: PoolerHead(shape, dense, self.pool) for layer in shape.layers}
+        return [PoolerHead(shape, dense, self.pool) for _ in shape.layers]
 
 
 class PoolerHead(Head):
