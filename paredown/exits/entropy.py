@@ -38,7 +38,7 @@ class EntropyNats(ProbabilityRule):
 
     def _value_at(self, speed: float) -> float:
         # As many classes as seem equally likely, exp(entropy), must stay below 1 / (1 - speed), whatever their number.
-        return round(math.log(1 / max(1 - speed, 1e-9)), 12)
+        return round(math.log(1 / max(1 - speed, 1e-9)), 6)
 
 
 @exits.register("top_entropy")
