@@ -298,15 +298,17 @@ class AdaptiveModel(nn.Module):
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         plan: Plan | None = None,
-        **unused: Any,
+        **others: Any,
     ) -> AdaptiveOutput:
         """`answer()` with the calling convention of transformers."""
+        if given := [name for name, value in others.items() if value is not None]:
+            raise BadInput(f"forward answers token ids and does not read {', '.join(given)}; to train, use trace()")
         if input_ids is None:
-            raise BadInput("input_ids are needed; inputs_embeds are not supported")
+            raise BadInput("input_ids are needed")
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         batch = {"input_ids": input_ids, "attention_mask": mask}
-        given = {"token_type_ids": token_type_ids, "position_ids": position_ids}
-        batch |= {name: value for name, value in given.items() if value is not None}
+        more = {"token_type_ids": token_type_ids, "position_ids": position_ids}
+        batch |= {name: value for name, value in more.items() if value is not None}
         answer = self.answer(batch, plan)
         return AdaptiveOutput(answer.logits, answer.layers, answer.tokens)
 

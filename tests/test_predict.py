@@ -137,3 +137,12 @@ def test_same_call_same_bits(model: AdaptiveModel) -> None:
     assert model.predict(TEXTS) == model.predict(TEXTS) == model.predict(TEXTS)
     model.train()
     assert model.predict(TEXTS) == model.eval().predict(TEXTS), "dropout is off whatever the mode"
+
+
+def test_forward_refuses_what_it_would_not_read(model: AdaptiveModel) -> None:
+    ids = torch.tensor([[0, 5, 6, 2]])
+    assert model(input_ids=ids, attention_mask=None, labels=None).logits.shape == (1, 3)
+    with pytest.raises(BadInput, match="does not read labels; to train, use trace"):
+        model(input_ids=ids, labels=torch.tensor([1]))
+    with pytest.raises(BadInput, match="input_ids are needed"):
+        model(attention_mask=torch.ones_like(ids))

@@ -24,8 +24,9 @@ class _ScaleGradient(torch.autograd.Function):
 def equilibrium(exits: set[int]) -> Between:
     """What to do between two layers, for exits after these counts of layers run.
 
-    With n exits at or above a layer, the gradient that reaches it is divided by n, and multiplied by n again on its
-    way to the layer below's head. Each layer thus receives the mean over the exits above it; heads are untouched.
+    A layer with n exits at or above it gets 1/n of the gradient at its output; what arrives there from the layer above
+    was divided by that layer's own count and is multiplied by it again first. So each layer receives the mean over the
+    exits above it, and heads are untouched.
     """
 
     def between(hidden: Tensor, run: int, total: int) -> tuple[Tensor, Tensor]:
