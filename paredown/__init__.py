@@ -1,7 +1,8 @@
 """Transformer encoders that spend compute only where it is needed. Train once, then choose how to spend."""
 
 from paredown import exits, heads, methods, tasks  # importing a catalogue registers its entries
-from paredown.model import AdaptiveModel, Answer, Prediction
+from paredown.answers import Answer, Prediction
+from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.stage import Stage
 

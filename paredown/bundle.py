@@ -79,6 +79,7 @@ def save(model: AdaptiveModel, folder: str | Path) -> None:
         facts: dict[str, Any] = {
             "format": FORMAT,
             "kind": model.kind.name,
+            "grown_like": list(model.grown_like),
             "head": None if model.head is None else heads.to_json(model.head),
             "head_layers": list(model.head_layers),
             "doubt": model.doubt is not None,
@@ -178,9 +179,14 @@ def _own_weights(model: AdaptiveModel) -> dict[str, torch.Tensor]:
 
 def _restore(model: AdaptiveModel, folder: Path, facts: dict[str, Any]) -> None:
     try:
+        for name in ("grown_like", "head_layers"):
+            if not all(type(layer) is int for layer in facts[name]):
+                raise BadBundle(f"{folder / FACTS}: {name} must be layer numbers")
+        if len(facts["grown_like"]) > model.walk.own:
+            raise BadBundle(f"{folder / FACTS}: more layers were grown than the encoder has")
+        if facts["grown_like"]:
+            model.grow_layers(facts["grown_like"])
         if facts["head"] is not None:
-            if not all(type(layer) is int for layer in facts["head_layers"]):
-                raise BadBundle(f"{folder / FACTS}: head_layers must be layer numbers")
             model.grow_heads(heads.from_json(facts["head"]), facts["head_layers"])
         if facts["doubt"]:
             model.grow_doubt()

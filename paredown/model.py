@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.utils import ModelOutput
 
+from paredown.answers import AdaptiveOutput, Answer, Ledger, Prediction, read
 from paredown.errors import BadInput, BadPlan, BadSetting, NonFiniteAnswer
 from paredown.evidence import Evidence, keep_rows, not_a_number
 from paredown.kinds import Kind
@@ -58,31 +59,6 @@ class Trace:
         return {layer: logits for layer, logits in self.logits.items() if layer != self.last}
 
 
-@dataclass
-class Answer:
-    logits: Tensor  # [rows, labels], in the order the rows came
-    layers: Tensor  # [rows]  layers run
-    tokens: Tensor  # [rows]  token-layers run: the work done
-
-
-@dataclass
-class AdaptiveOutput(ModelOutput):
-    """What `forward` returns, so that transformers' pipelines can read it."""
-
-    logits: Tensor | None = None
-    layers: Tensor | None = None
-    tokens: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class Prediction:
-    label: Any  # a name; several names; a number; one name per word
-    score: float  # how sure: of the label, of the least sure label or word; the number itself for regression
-    scores: Any  # by label; one such dict per word where every token is answered
-    layers: int
-    tokens: int
-
-
 class AdaptiveModel(nn.Module):
     """An encoder that spends compute where it is needed. `plan` says how; it can be changed at every call."""
 
@@ -98,6 +74,8 @@ class AdaptiveModel(nn.Module):
         self.tokenizer = tokenizer
         self.kind = kind
         self.walk = Walk(stock)
+        self.grown = nn.ModuleList()  # layers that were appended to the encoder's own
+        self.grown_like: tuple[int, ...] = ()  # the layer each of them began as
         self.head: Any = None  # the spec all heads were built from
         self.heads = nn.ModuleDict()  # by layer number
         self.doubt: nn.Linear | None = None  # learned estimate of a head being wrong, shared by all heads
@@ -139,7 +117,13 @@ class AdaptiveModel(nn.Module):
 
     @property
     def layers(self) -> int:
+        """Layers there are, those that were appended included."""
         return len(self.walk.layers)
+
+    @property
+    def depth(self) -> tuple[int, ...]:
+        """Numbers of the layers that the plan runs: what methods train and judge."""
+        return self.depth_of(self.plan)
 
     @property
     def body(self) -> frozenset[str]:
@@ -147,15 +131,41 @@ class AdaptiveModel(nn.Module):
         ours = set(self.walk.body())
         return frozenset(name for name, parameter in self.named_parameters() if parameter in ours)
 
+    def idle(self, depth: Sequence[int]) -> frozenset[str]:
+        """Names of the parameters of layers, and of heads after layers, that this depth does not run."""
+        off = set(range(self.layers)) - set(depth)
+        running = {value for layer in depth for value in self._parts(layer).parameters()}
+        resting = {value for layer in off for value in self._parts(layer).parameters()} - running
+        return frozenset(name for name, value in self.named_parameters() if value in resting)
+
+    def _parts(self, layer: int) -> nn.ModuleList:
+        """A layer and the head after it."""
+        head = [self.heads[str(layer)]] if str(layer) in self.heads else []
+        return nn.ModuleList([self.walk.layers[layer], *head])
+
     def can_generate(self) -> bool:
         return False  # asked by transformers' pipelines
 
     # Growing
 
+    def grow_layers(self, like: Sequence[int]) -> tuple[int, ...]:
+        """Append copies of the encoder's layers, for plans to run instead; returns their numbers. Growing the same
+        again changes nothing."""
+        if not all(0 <= layer < self.walk.own for layer in like):
+            raise BadSetting(f"the encoder has layers 0 to {self.walk.own - 1} to copy; got {list(like)}")
+        if self.grown and self.grown_like != tuple(like):
+            raise BadSetting(f"this model already has layers grown from {list(self.grown_like)}; export it first")
+        if not self.grown:
+            self.grown_like = tuple(like)
+            for layer in like:
+                self.grown.append(copy.deepcopy(self.walk.layers[layer]))
+                self.walk.append(self.grown[-1], layer)
+        return tuple(range(self.walk.own, self.layers))
+
     def grow_heads(self, spec: Any, layers: Sequence[int] | None = None) -> None:
-        """Put heads after some layers (default: all but the last). Growing the same heads again changes nothing."""
+        """Put heads after some layers (default: all that run but the last). Growing the same again changes nothing."""
         spec = head_registry.of(spec)
-        wanted = tuple(range(self.layers - 1)) if layers is None else tuple(sorted(layers))
+        wanted = self.depth[:-1] if layers is None else tuple(sorted(layers))
         if not wanted or not all(0 <= layer < self.layers for layer in wanted):
             raise BadSetting(f"heads sit after layers 0 to {self.layers - 1}; got {list(wanted)}")
         if self.head is not None:
@@ -193,13 +203,13 @@ class AdaptiveModel(nn.Module):
     # Plans
 
     def depth_of(self, plan: Plan) -> tuple[int, ...]:
-        return tuple(range(self.layers)) if plan.depth is None else plan.depth
+        return tuple(range(self.walk.own)) if plan.depth is None else plan.depth
 
     def check(self, plan: Plan) -> None:
         """Raise BadPlan where a plan does not fit this model."""
         depth = self.depth_of(plan)
         if unknown := [layer for layer in depth if layer >= self.layers]:
-            raise BadPlan(f"the plan runs layer {unknown[0]}, but this encoder has layers 0 to {self.layers - 1}")
+            raise BadPlan(f"the plan runs layer {unknown[0]}, but this model has layers 0 to {self.layers - 1}")
         if plan.exit is None:
             return
         asked = tuple(run for run, layer in enumerate(depth[:-1], 1) if str(layer) in self.heads)
@@ -212,8 +222,8 @@ class AdaptiveModel(nn.Module):
     def trace(
         self, batch: dict[str, Tensor], depth: Sequence[int] | None = None, between: Between | None = None
     ) -> Trace:
-        """Run every layer and every head. A frozen encoder runs without gradients; the heads keep theirs."""
-        way = tuple(range(self.layers)) if depth is None else tuple(depth)
+        """Run layers (default: the plan's) and heads. A frozen encoder runs without gradients; heads keep theirs."""
+        way = self.depth if depth is None else tuple(depth)
         learning = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in self.walk.body())
         seen: dict[int, Tensor] = {}
         with torch.set_grad_enabled(learning):
@@ -257,7 +267,7 @@ class AdaptiveModel(nn.Module):
         with evaluating(self):
             stream = self.walk.start(batch, may_drop=plan.reduce is not None)
             memory = {} if rule is None else rule.start(len(stream), stream.row.device)
-            ledger = _Ledger(len(stream), stream.row.device)
+            ledger = Ledger(len(stream), stream.row.device)
             for run, layer in enumerate(depth, 1):
                 if plan.reduce is not None and (keep := plan.reduce.keep(stream, layer, self)) is not None:
                     stream = stream.keep_tokens(keep)
@@ -351,44 +361,5 @@ class AdaptiveModel(nn.Module):
         return [found[place] for place in range(len(rows))]
 
 
-def read(kind: Kind, logits: Tensor, labels: list[str]) -> tuple[Any, float, Any]:
-    """Label, score and all scores of one row of logits [1, …]."""
-    if kind.name == "regression":
-        values = logits.flatten().tolist()
-        return (values[0] if len(values) == 1 else values), values[0], dict(zip(labels, values, strict=True))
-    probs = kind.log_probs(logits)[0].exp()  # [items, classes]
-    if kind.name == "multi_label":
-        chosen = [label for label, prob in zip(labels, probs[:, 1].tolist(), strict=True) if prob > 0.5]
-        return chosen, probs.amax(-1).min().item(), dict(zip(labels, probs[:, 1].tolist(), strict=True))
-    each = [dict(zip(labels, row, strict=True)) for row in probs.tolist()]
-    best = [labels[place] for place in probs.argmax(-1).tolist()]
-    sure = probs.amax(-1).min().item() if len(each) else 1.0
-    return (best, sure, each) if kind.per_token else (best[0], sure, each[0])
-
-
 def _unlabelled(row: Any) -> Any:
     return type(row)(row.text, row.pair)
-
-
-@dataclass
-class _Ledger:
-    """Who left with which answer, and the work done for each row."""
-
-    rows: int
-    device: torch.device
-    said: list[tuple[Tensor, Tensor]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.layers = torch.zeros(self.rows, dtype=torch.long, device=self.device)
-        self.tokens = torch.zeros(self.rows, dtype=torch.long, device=self.device)
-
-    def ran(self, stream: Stream) -> None:
-        self.layers[stream.row] += 1
-        self.tokens[stream.row] += stream.mask.sum(1)
-
-    def left(self, rows: Tensor, logits: Tensor) -> None:
-        self.said.append((rows, logits))
-
-    def answer(self) -> Answer:
-        rows, logits = (torch.cat(parts) for parts in zip(*self.said, strict=True))
-        return Answer(logits[rows.argsort()], self.layers, self.tokens)

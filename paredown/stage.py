@@ -19,6 +19,7 @@ Batch = dict[str, Tensor]
 class Progress:
     step: int  # optimizer steps done in this stage
     steps: int  # in all
+    draw: int = 0  # a random number: another at every step, the same in every process and piece of the batch
 
     @property
     def share(self) -> float:
@@ -39,6 +40,8 @@ class Stage:
     adam_eps: float = 1e-8
     judged_by: Literal["final", "exits", "all"] = "final"  # whose mean dev metric chooses the best checkpoint
     unlabelled: bool = False  # True: the loss needs no labels, so extra text without labels may join
+    depth: tuple[int, ...] | None = None  # the layers that learn and are judged on dev rows; None: those of the plan
+    begin: Callable[[AdaptiveModel], None] | None = None  # done once before the first step
 
 
 class Method(Protocol):

@@ -54,6 +54,8 @@ class Walk:
         made_of = [type(module) for module in stock.modules()]
         with torch.no_grad(), evaluating(stock):
             self.layers = self._find_layers()
+            self.own = len(self.layers)  # the encoder's; others may be appended
+            self._called_like = list(range(self.own))  # whose arguments each layer gets
             self.norm = self._find_norm()
             self._probe_axes()
             self._check()
@@ -82,7 +84,13 @@ class Walk:
 
     def step(self, stream: Stream, layer: int) -> Stream:
         """Run one layer."""
-        return stream.advance(self._run(self.layers[layer], stream.calls[layer], stream.hidden, stream.arguments))
+        call = stream.calls[self._called_like[layer]]
+        return stream.advance(self._run(self.layers[layer], call, stream.hidden, stream.arguments))
+
+    def append(self, layer: nn.Module, like: int) -> None:
+        """One more layer, for plans to run; it is called with the arguments of the encoder's layer `like`."""
+        self.layers.append(layer)
+        self._called_like.append(like)
 
     def finish(self, hidden: Tensor) -> Tensor:
         """What the encoder would return if it ended here (families that normalise once at the end do it here)."""
@@ -95,8 +103,9 @@ class Walk:
             return self.stock(**places).logits
 
     def body(self) -> list[nn.Parameter]:
-        """The encoder's own parameters: embeddings, layers, norms; not the pooler, which only its classifier reads."""
-        return [parameter for name, parameter in self.base.named_parameters() if not name.startswith("pooler.")]
+        """The encoder's parameters: embeddings, layers, norms; not the pooler, which only its classifier reads."""
+        own = [parameter for name, parameter in self.base.named_parameters() if not name.startswith("pooler.")]
+        return own + [parameter for layer in self.layers[self.own :] for parameter in layer.parameters()]
 
     @property
     def pooler(self) -> nn.Linear | None:

@@ -86,7 +86,8 @@ def _body(model: AdaptiveModel) -> dict[str, Any]:
     norm = model.walk.norm
     return {
         "family": model.walk.family,
-        "layers": model.layers,
+        "layers": model.walk.own,
+        "grown_layers": len(model.grown),
         "width": model.walk.width,
         "parameters": sum(parameter.numel() for parameter in model.walk.body()),
         "final_norm": None if norm is None else type(norm).__name__,
@@ -96,7 +97,7 @@ def _body(model: AdaptiveModel) -> dict[str, Any]:
 
 def _catalogue(model: AdaptiveModel) -> dict[str, dict[str, Any]]:
     """What every head would add after all layers but the last."""
-    if model.layers < 2:  # no layer before the last
+    if model.walk.own < 2:  # no layer before the last
         return {}
     body = sum(parameter.numel() for parameter in model.walk.body())
     found = {}

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
+from paredown.answers import Prediction
 from paredown.bundle import FACTS, sha256
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_json, results
 from paredown.cli._data import PairColumn
@@ -24,7 +25,7 @@ from paredown.cli._loading import device_named, load_bundle
 from paredown.cli._outgoing import Done, Outgoing, Record, Shape, ToFile, ToPipe, check_output
 from paredown.errors import BadInput, BadPlan, BadSetting, Interrupted, NonFiniteAnswer, OutOfMemory
 from paredown.evaluation.cost import Cost
-from paredown.model import AdaptiveModel, Prediction
+from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.rows import Row, encode
 from paredown.training.guard import Signals, is_out_of_memory
@@ -74,14 +75,14 @@ def predict(
     if before.rows and source.skip(before.rows) != before.digest:
         raise BadInput(f"the first {before.rows:,} rows of {source.name} are not those that {output} holds; --restart?")
     start = time.monotonic()
-    with Signals() as signals, _bar(input, output, model.layers, before) as show:
+    with Signals() as signals, _bar(input, output, model.walk.own, before) as show:
         try:
             out.open()
             run.to_the_end(out, signals, show)
             out.finish()
         finally:
             out.close()
-    _report(out.done, before, time.monotonic() - start, model.layers, output, as_json)
+    _report(out.done, before, time.monotonic() - start, model.walk.own, output, as_json)
 
 
 @dataclass(frozen=True)

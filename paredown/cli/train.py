@@ -19,6 +19,7 @@ from paredown.registry import methods
 from paredown.training import train as run
 from paredown.training.batches import Batches
 from paredown.training.batches import Data as TrainingData
+from paredown.training.guard import freeze
 
 Option = typer.Option
 
@@ -124,8 +125,8 @@ def _foresee(
         cost = Cost.of(model)
         for stage in method.stages(model):
             used = data.rows(stage)
-            trained = sum(p.numel() for name, p in model.named_parameters() if stage.trains(name))
-            whole = any(stage.trains(name) for name in model.body)
+            trained = freeze(model, stage)
+            whole = any(name in trained for name in model.body)
             forward = sum(cost.full(len(row)) + sum(work(len(row)) for work in cost.heads.values()) for row in used)
             size = batch_size or stage.batch_size
             stages.append(
@@ -135,7 +136,7 @@ def _foresee(
                     "rows": len(used),
                     "steps": Batches([len(row) for row in used], size, (0,)).steps(stage.epochs),
                     "batch_size": size,
-                    "trained_parameters": trained,
+                    "trained_parameters": sum(parameter.numel() for parameter in trained.values()),
                     # A backward pass costs two forward passes; through a frozen encoder there is none.
                     "flops": int(forward * stage.epochs * (3 if whole else 1)),
                 }

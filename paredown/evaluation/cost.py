@@ -51,11 +51,12 @@ class Cost:
     """What each part of a model costs."""
 
     start: Work  # embeddings: 0 but for families that project them
-    layers: tuple[Work, ...]
+    layers: tuple[Work, ...]  # the encoder's own
     classifier: Work  # the model's own, its pooler included
     heads: dict[int, Work]  # by layer number, doubt included
     selectors: dict[int, Work] = field(default_factory=dict)  # what chooses tokens before a layer, by layer number
     padded_to: int | None = None  # count every row as this long, as tools that pad to a fixed length do
+    grown: tuple[Work, ...] = ()  # layers that were appended
 
     @classmethod
     def of(cls, model: AdaptiveModel, reduce: Any = None) -> Cost:
@@ -68,15 +69,20 @@ class Cost:
         kinds: dict[str, dict[int, Work]] = {"start": {}, "layer": {}, "classifier": {}, "head": {}, "selector": {}}
         for (kind, layer), work in works.items():
             kinds[kind][layer] = work
-        layers = tuple(kinds["layer"][layer] for layer in range(model.layers))
-        return cls(kinds["start"][0], layers, kinds["classifier"][0], kinds["head"], kinds["selector"])
+        layers = tuple(kinds["layer"][layer] for layer in range(model.walk.own))
+        grown = tuple(layers[like] for like in model.grown_like)
+        start, classifier = kinds["start"][0], kinds["classifier"][0]
+        return cls(start, layers, classifier, kinds["head"], kinds["selector"], grown=grown)
 
     @classmethod
-    def of_paper(cls, paper: Paper, config: Any, padded_to: int | None = 128) -> Cost:
-        """As a paper's own tool counted it, from the config of a BERT; every layer has that paper's head."""
+    def of_paper(cls, paper: Paper, config: Any, padded_to: int | None = 128, grown: int = 0) -> Cost:
+        """As a paper's own tool counted it, from the config of a BERT; every layer, also grown ones, has its head."""
         if paper not in PAPERS:
             raise BadSetting(f"{paper!r} counted nothing we know; known: {', '.join(PAPERS)}")
-        return PAPERS[paper](config, padded_to)
+        start, layer, head = PAPERS[paper](config)
+        own = config.num_hidden_layers
+        heads = {place: head for place in range(own + grown)}
+        return cls(start, (layer,) * own, head, heads, padded_to=padded_to, grown=(layer,) * grown)
 
     def full(self, lengths: Tokens) -> Tokens:
         """FLOPs of the stock model: every layer, its own classifier, no exit."""
@@ -95,7 +101,7 @@ class Cost:
             now = tokens[:, run - 1]
             if layer in self.selectors:
                 total = total + self.selectors[layer](before)
-            total = total + self.layers[layer](now)
+            total = total + (self.layers + self.grown)[layer](now)
             if run == len(depth) or (exits and run in record.logits):
                 said = lengths if record.kind.per_token else now  # dropped tokens are answered too
                 total = total + self.heads.get(layer, self.classifier)(said)
@@ -166,7 +172,7 @@ def _count(model: AdaptiveModel, tokens: int, reduce: Any) -> dict[tuple[str, in
             for hook in hooks:
                 hook.remove()
         found["start", 0] = marks[0]
-        for layer in range(model.layers):
+        for layer in range(model.walk.own):
             found["layer", layer] = marks[2 * layer + 1] - marks[2 * layer]
         found["classifier", 0] = counter.get_total_flops() - sum(found.values())
         stream = walk.start(batch, may_drop=reduce is not None)
@@ -204,23 +210,20 @@ def _counting(model: AdaptiveModel) -> Iterator[FlopCounterMode]:
                 stock.set_attn_implementation(usual)
 
 
-def _fastbert(config: Any, padded_to: int | None) -> Cost:
+def _fastbert(config: Any) -> tuple[Work, Work, Work]:
     """FastBERT's (Liu et al. 2020): linear maps alone, without attention's products and the last map to the labels."""
     width, inner, size = config.hidden_size, config.intermediate_size, 128
     layer = Work(0, 2 * (4 * width**2 + 2 * width * inner))
-    head = Work(0, 2 * (width * size + 4 * size**2), 2 * size**2)
-    depth = config.num_hidden_layers
-    return Cost(Work(), (layer,) * depth, head, {place: head for place in range(depth)}, padded_to=padded_to)
+    return Work(), layer, Work(0, 2 * (width * size + 4 * size**2), 2 * size**2)
 
 
-def _elasticbert(config: Any, padded_to: int | None) -> Cost:
+def _elasticbert(config: Any) -> tuple[Work, Work, Work]:
     """ElasticBERT's tool (Liu et al. 2022): attention's scale and softmax and the norms are counted too."""
     width, inner, heads = config.hidden_size, config.intermediate_size, config.num_attention_heads
     norm = 2 * 2 * width
     layer = Work(2 * (2 * heads + 2 * width), 2 * (4 * width**2 + 2 * width * inner) + 2 * norm)
-    head = Work(0, 0, 2 * (width**2 + width * config.num_labels))
-    depth = config.num_hidden_layers
-    return Cost(Work(0, norm), (layer,) * depth, head, {place: head for place in range(depth)}, padded_to=padded_to)
+    return Work(0, norm), layer, Work(0, 0, 2 * (width**2 + width * config.num_labels))
 
 
+# Of each paper: the work of the embeddings, of a layer, and of a head.
 PAPERS = {"fastbert": _fastbert, "elasticbert": _elasticbert}

@@ -92,11 +92,11 @@ class Record:
 def record(model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int = 64, plan: Plan | None = None) -> Record:
     """Run every head over all rows, longest first, so that memory runs out at once or not at all.
 
-    Of `plan`, depth and reducer are used; nobody leaves.
+    Of `plan` (default: the model's depth), depth and reducer are used; nobody leaves.
     """
     if not rows:
         raise BadInput("there are no rows to record")
-    plan = Plan() if plan is None else plan.but(exit=None)
+    plan = Plan(model.plan.depth) if plan is None else plan.but(exit=None)
     model.check(plan)
     order = sorted(range(len(rows)), key=lambda place: -len(rows[place]))
     width = len(rows[order[0]]) if model.kind.per_token else None

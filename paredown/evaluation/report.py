@@ -137,7 +137,7 @@ def evaluate(
     measure = metric_named(metric) if isinstance(metric, str) else metric or metric_for(model.kind)
     seen = record(model, encoded, batch_size, plan)
     _check(seen)
-    cost = Cost.of(model, plan.reduce) if paper is None else Cost.of_paper(paper, model.config)
+    cost = Cost.of(model, plan.reduce) if paper is None else Cost.of_paper(paper, model.config, grown=len(model.grown))
     judge = _Judge(seen, measure, Bill(seen, cost), resamples, seed)
     curves = {str(rule.name): judge.curve(rule, speeds) for rule in _rules(rules, seen)}
     full, per_layer = judge.full(), judge.per_layer()

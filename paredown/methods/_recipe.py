@@ -20,7 +20,7 @@ from paredown.stage import Batch, Progress, Stage
 class Recipe:
     name: ClassVar[str]
     head: str = "pooler"  # which head, as its short text: pooler, attention, linear:pool=mean, …
-    layers: tuple[int, ...] | None = None  # layers that get a head, numbered from 0; None: all but the last
+    layers: tuple[int, ...] | None = None  # layers that get a head, numbered from 0; None: all that run but the last
     rule: str | None = None  # the exit rule the trained model starts with, as its short text
     epochs: float = 3.0
     lr: float = 2e-5
@@ -91,8 +91,8 @@ class Recipe:
 
 def at_full_depth(model: AdaptiveModel) -> frozenset[str]:
     """Names of the parameters behind the answer at full depth: the encoder's and those of who answers last."""
-    last = f"heads.{model.layers - 1}."
+    last = f"heads.{model.depth[-1]}."
     own = {value for name, value in model.named_parameters(remove_duplicate=False) if name.startswith(last)}
     if not own:  # no head there: the model's own classifier answers
-        return frozenset(name for name, _ in model.named_parameters() if name.startswith("stock."))
+        return frozenset(name for name, _ in model.named_parameters() if name.startswith(("stock.", "grown.")))
     return model.body | {name for name, value in model.named_parameters() if value in own}

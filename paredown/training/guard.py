@@ -18,13 +18,16 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from paredown.errors import CannotSave
+from paredown.model import AdaptiveModel
+from paredown.stage import Stage
 
 
-def freeze(model: nn.Module, trains: Callable[[str], bool]) -> dict[str, nn.Parameter]:
-    """Let exactly the named parameters learn, put all that is frozen into eval mode; return those that learn."""
+def freeze(model: AdaptiveModel, stage: Stage) -> dict[str, nn.Parameter]:
+    """Let exactly the stage's parameters learn, put all that is frozen into eval mode; return those that learn."""
+    idle = model.idle(stage.depth or model.depth)
     for name, parameter in model.named_parameters():
         parameter.grad = None
-        parameter.requires_grad_(bool(trains(name)))
+        parameter.requires_grad_(name not in idle and bool(stage.trains(name)))
     _set_mode(model, False)
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
@@ -39,10 +42,13 @@ def _set_mode(module: nn.Module, learning: bool) -> None:
         _set_mode(child, learning)
 
 
+def seed_from(*parts: int | str) -> int:
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little")
+
+
 def seed_everything(*parts: int | str) -> None:
     """Every random source from a few numbers. Seeding each step anew makes a resumed run draw what the first drew."""
-    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
-    seed = int.from_bytes(digest, "little")
+    seed = seed_from(*parts)
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed % 2**63)

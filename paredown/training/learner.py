@@ -13,7 +13,7 @@ from paredown.model import AdaptiveModel
 from paredown.rows import Encoded, collate
 from paredown.stage import Progress, Stage
 from paredown.training.batches import Batches, cut, weight
-from paredown.training.guard import freeze, is_out_of_memory, not_finite, seed_everything
+from paredown.training.guard import freeze, is_out_of_memory, not_finite, seed_everything, seed_from
 from paredown.training.processes import Processes
 
 DTYPES = {"no": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -35,7 +35,7 @@ class Learner:
     ):
         self.model, self.stage, self.rows, self.batches, self.processes = model, stage, rows, batches, processes
         self.steps = batches.steps(stage.epochs)
-        self.trained = freeze(model, stage.trains)
+        self.trained = freeze(model, stage)
         if not self.trained:
             raise BadSetting(f"stage {stage.name} trains no parameter of this model")
         self.micro_batch = min(micro_batch or batches.size, math.ceil(batches.size / processes.count))
@@ -106,7 +106,8 @@ class Learner:
         rows = [self.rows[place] for place in piece]
         batch = collate(rows, self.model.tokenizer.pad_token_id, self.processes.device, self.width_multiple)
         with self._autocast():
-            return self.stage.loss(self.model, batch, Progress(number, self.steps)).float()
+            progress = Progress(number, self.steps, seed_from(*self.batches.seed, number))
+            return self.stage.loss(self.model, batch, progress).float()
 
     def _autocast(self) -> AbstractContextManager:
         return torch.autocast(self.processes.device.type, dtype=self.dtype, enabled=self.dtype is not None)

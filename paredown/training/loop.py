@@ -16,6 +16,7 @@ from paredown.errors import BadSetting, Interrupted
 from paredown.evaluation.metrics import Metric, metric_for, metric_named
 from paredown.evaluation.record import record
 from paredown.model import AdaptiveModel
+from paredown.plan import Plan
 from paredown.registry import methods as method_registry
 from paredown.stage import Method, Stage
 from paredown.training.batches import Batches, Data
@@ -144,15 +145,18 @@ class Run:
                 method.grow(self.model)
                 for stage in method.stages(self.model):
                     if number >= first:
-                        self._begin(number, stage)
-                        self._run(0 if found is None or number > first else self._restore(found))
+                        resumed = found is not None and number == first
+                        self._begin(number, stage, fresh=not resumed)
+                        self._run(self._restore(found) if found is not None and resumed else 0)
                     number += 1
             self._finish()
         return self.report
 
     # A stage
 
-    def _begin(self, number: int, stage: Stage) -> None:
+    def _begin(self, number: int, stage: Stage, fresh: bool) -> None:
+        if fresh and stage.begin is not None:
+            stage.begin(self.model)
         self.processes.same_start(self.model)
         rows = self.data.rows(stage)
         size = self.settings.batch_size or stage.batch_size
@@ -243,7 +247,8 @@ class Run:
     def _scores(self) -> dict[int, float]:
         while True:
             try:
-                return record(self.model, self.data.dev, self.dev_batch).scores(self.metric)
+                plan = Plan(self.stage.depth or self.model.depth)
+                return record(self.model, self.data.dev, self.dev_batch, plan).scores(self.metric)
             except RuntimeError as error:
                 if not is_out_of_memory(error) or self.dev_batch == 1:
                     raise
@@ -306,6 +311,7 @@ class Run:
             "precision": self.settings.precision,
             "metric": getattr(self.metric, "__name__", str(self.metric)),
             "model": f"{walk.family}, width {walk.width}, labels {', '.join(self.model.labels)}",
+            "depth": list(self.model.depth),
             "rows": {name: len(getattr(self.data, name)) for name in ("train", "extra", "dev")},
             "data": self.data.digest(),
         }

@@ -66,7 +66,7 @@ def test_frozen_modules_are_in_eval_mode(tmp_path: Path) -> None:
 
 def test_modules_without_parameters_follow_their_parent() -> None:
     model = tiny(heads=True)
-    freeze(model, lambda name: name == "stock.bert.encoder.layer.1.output.dense.weight")
+    freeze(model, stage(trains=lambda name: name == "stock.bert.encoder.layer.1.output.dense.weight"))
     layers = model.stock.bert.encoder.layer
     assert layers[1].output.dropout.training and layers[1].training and model.stock.bert.encoder.training
     assert not layers[1].attention.self.dropout.training

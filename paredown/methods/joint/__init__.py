@@ -28,21 +28,21 @@ class Joint(Recipe):
     groups: tuple[tuple[int, ...], ...] | None = None  # exits trained in turn, by layer number; None: all every step
 
     def stages(self, model: AdaptiveModel) -> list[Stage]:
-        known = {*model.head_layers, model.layers - 1}
+        known = _answering(model)
         for group in self.groups or ():
-            if not group or not known.issuperset(group):
+            if not group or not known.keys() >= set(group):
                 raise BadSetting(f"a group names layers with a head ({sorted(known)}); got {list(group)}")
         return [self.stage("joint", self._joint, everything, judged_by="all")]
 
     def _joint(self, model: AdaptiveModel, batch: Batch, progress: Progress) -> Tensor:
-        last = model.layers - 1
-        chosen = {*model.head_layers, last}
+        last, chosen = model.depth[-1], _answering(model)
         if self.groups:
-            chosen = set(self.groups[progress.step % len(self.groups)])
-        balance = equilibrium({layer + 1 for layer in chosen}) if self.equilibrium else None
+            turn = self.groups[progress.step % len(self.groups)]
+            chosen = {layer: run for layer, run in chosen.items() if layer in turn}
+        balance = equilibrium(set(chosen.values())) if self.equilibrium else None
         trace = model.trace(batch, between=balance)
         said = {**trace.exits, last: trace.final}
-        weight = {layer: float(layer + 1) if self.weights == "depth" else 1.0 for layer in sorted(chosen)}
+        weight = {layer: float(run) if self.weights == "depth" else 1.0 for layer, run in chosen.items()}
         total = sum(weight.values()) if self.weights == "depth" else 1.0
         losses = []
         for layer, share in weight.items():
@@ -52,6 +52,12 @@ class Joint(Recipe):
                 loss = loss + self.distill * model.kind.distill(said[layer], teacher, trace.counts, self.temperature)
             losses.append(loss * (share / total))
         return torch.stack(losses).sum()
+
+
+def _answering(model: AdaptiveModel) -> dict[int, int]:
+    """Layers on the way that answer, heads and the end, with the layers run by then."""
+    way = {layer: run for run, layer in enumerate(model.depth, 1)}
+    return {layer: run for layer, run in way.items() if layer in model.head_layers or run == len(way)}
 
 
 methods.alias("elasticbert", "joint", equilibrium=True, weight_decay=0.1, warmup=0.06, rule="entropy_nats:0.3")

@@ -28,8 +28,8 @@ class SelfDistill(Recipe):
     gold: float = 0.0  # weight of the labels' own loss beside imitation; above 0 every text needs a label
 
     def grow(self, model: AdaptiveModel) -> None:
-        layers = tuple(range(model.layers - 1)) if self.layers is None else self.layers
-        last = (model.layers - 1,) if self.teacher == "head" else ()
+        layers = model.depth[:-1] if self.layers is None else self.layers
+        last = model.depth[-1:] if self.teacher == "head" else ()
         model.grow_heads(self.head, sorted({*layers, *last}))
 
     def stages(self, model: AdaptiveModel) -> list[Stage]:

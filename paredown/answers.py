@@ -1,0 +1,77 @@
+"""What comes out of a model: the answers of a batch, the prediction for a row, and the ledger that collects them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.utils import ModelOutput
+
+from paredown.kinds import Kind
+from paredown.stream import Stream
+
+
+@dataclass
+class Answer:
+    logits: Tensor  # [rows, labels], in the order the rows came
+    layers: Tensor  # [rows]  layers run
+    tokens: Tensor  # [rows]  token-layers run: the work done
+
+
+@dataclass
+class AdaptiveOutput(ModelOutput):
+    """What `forward` returns, so that transformers' pipelines can read it."""
+
+    logits: Tensor | None = None
+    layers: Tensor | None = None
+    tokens: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    label: Any  # a name; several names; a number; one name per word
+    score: float  # how sure: of the label, of the least sure label or word; the number itself for regression
+    scores: Any  # by label; one such dict per word where every token is answered
+    layers: int
+    tokens: int
+
+
+def read(kind: Kind, logits: Tensor, labels: list[str]) -> tuple[Any, float, Any]:
+    """Label, score and all scores of one row of logits [1, …]."""
+    if kind.name == "regression":
+        values = logits.flatten().tolist()
+        return (values[0] if len(values) == 1 else values), values[0], dict(zip(labels, values, strict=True))
+    probs = kind.log_probs(logits)[0].exp()  # [items, classes]
+    if kind.name == "multi_label":
+        chosen = [label for label, prob in zip(labels, probs[:, 1].tolist(), strict=True) if prob > 0.5]
+        return chosen, probs.amax(-1).min().item(), dict(zip(labels, probs[:, 1].tolist(), strict=True))
+    each = [dict(zip(labels, row, strict=True)) for row in probs.tolist()]
+    best = [labels[place] for place in probs.argmax(-1).tolist()]
+    sure = probs.amax(-1).min().item() if len(each) else 1.0
+    return (best, sure, each) if kind.per_token else (best[0], sure, each[0])
+
+
+@dataclass
+class Ledger:
+    """Who left with which answer, and the work done for each row."""
+
+    rows: int
+    device: torch.device
+    said: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.layers = torch.zeros(self.rows, dtype=torch.long, device=self.device)
+        self.tokens = torch.zeros(self.rows, dtype=torch.long, device=self.device)
+
+    def ran(self, stream: Stream) -> None:
+        self.layers[stream.row] += 1
+        self.tokens[stream.row] += stream.mask.sum(1)
+
+    def left(self, rows: Tensor, logits: Tensor) -> None:
+        self.said.append((rows, logits))
+
+    def answer(self) -> Answer:
+        rows, logits = (torch.cat(parts) for parts in zip(*self.said, strict=True))
+        return Answer(logits[rows.argsort()], self.layers, self.tokens)
