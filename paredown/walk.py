@@ -55,7 +55,7 @@ class Walk:
         with torch.no_grad(), evaluating(stock):
             self.layers = self._find_layers()
             self.own = len(self.layers)  # the encoder's; others may be appended
-            self._called_like = list(range(self.own))  # whose arguments each layer gets
+            self.like = list(range(self.own))  # of each layer, the one of the encoder's whose arguments it gets
             self.norm = self._find_norm()
             self._probe_axes()
             self._check()
@@ -84,13 +84,13 @@ class Walk:
 
     def step(self, stream: Stream, layer: int) -> Stream:
         """Run one layer."""
-        call = stream.calls[self._called_like[layer]]
+        call = stream.calls[self.like[layer]]
         return stream.advance(self._run(self.layers[layer], call, stream.hidden, stream.arguments))
 
     def append(self, layer: nn.Module, like: int) -> None:
         """One more layer, for plans to run; it is called with the arguments of the encoder's layer `like`."""
         self.layers.append(layer)
-        self._called_like.append(like)
+        self.like.append(like)
 
     def finish(self, hidden: Tensor) -> Tensor:
         """What the encoder would return if it ended here (families that normalise once at the end do it here)."""
@@ -134,7 +134,7 @@ class Walk:
 
             hooks = [module.register_forward_hook(note) for module in candidates]
             try:
-                self.base(**self._sample(2, 10))
+                self.base(**self.sample(2, 10))
             except Exception as error:  # any failure of foreign code means the same: this model cannot be walked
                 raise CannotWalk(f"{self.family}: its own forward fails on a plain batch ({error})") from error
             finally:
@@ -167,7 +167,7 @@ class Walk:
         outside = [module for module in self.base.modules() if module not in inside]
         hooks = [module.register_forward_hook(lambda *call: seen.append(call)) for module in outside]
         try:
-            final = self.base(**self._sample(2, 10)).last_hidden_state
+            final = self.base(**self.sample(2, 10)).last_hidden_state
         finally:
             for hook in hooks:
                 hook.remove()
@@ -184,7 +184,7 @@ class Walk:
     def _probe_axes(self) -> None:
         """Which dimensions of each argument move with the rows, which with the tokens, and what hides a token."""
         base, more_rows, more_tokens, hidden = (
-            self._leaves(self._record(_with_padded_row(self._sample(*shape), hide=hide))[1])
+            self._leaves(self._record(_with_padded_row(self.sample(*shape), hide=hide))[1])
             for shape, hide in (((1, 10), ()), ((2, 10), ()), ((1, 12), ()), ((1, 10), (4,)))
         )
         for path, value in base.items():
@@ -202,7 +202,7 @@ class Walk:
     def _check(self) -> None:
         """Replay against the stock forward, with and without padding; and make sure this is an encoder."""
         for padding in (0, 3):
-            inputs = self._sample(3, 12, padding)
+            inputs = self.sample(3, 12, padding)
             expected = self.stock(**inputs).logits
             stream = self.start(inputs)
             for layer in range(len(self.layers)):
@@ -224,7 +224,7 @@ class Walk:
 
     def _try_dropping(self) -> bool:
         """True where a token that is cut out leaves the others as a token that is only hidden does."""
-        inputs = self._sample(2, 10)
+        inputs = self.sample(2, 10)
         inputs["attention_mask"][0, 4] = inputs["attention_mask"][1, 2] = inputs["attention_mask"][1, 5] = 0
         self.drops_tokens = True  # until shown otherwise
         try:
@@ -236,7 +236,7 @@ class Walk:
             return False
         return _close(cut.hidden[cut.mask], hidden.hidden[hidden.mask], self._leak)
 
-    def _sample(self, rows: int, tokens: int, padding: int = 0) -> dict[str, Tensor]:
+    def sample(self, rows: int, tokens: int, padding: int = 0) -> dict[str, Tensor]:
         """A plain batch; the first row ends with `padding` padded places."""
         config = self.base.config
         pad = getattr(config, "pad_token_id", None)

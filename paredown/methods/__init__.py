@@ -1,9 +1,11 @@
 """How to train for adaptivity. One folder per method with its card; importing this package registers them all."""
 
 from paredown.methods.alternating import Alternating
+from paredown.methods.elastic_pretrain import ElasticPretrain
 from paredown.methods.finetune import Finetune
 from paredown.methods.joint import Joint
 from paredown.methods.self_distill import SelfDistill
+from paredown.methods.theseus import Theseus
 from paredown.methods.two_stage import TwoStage
 
-__all__ = ["Alternating", "Finetune", "Joint", "SelfDistill", "TwoStage"]
+__all__ = ["Alternating", "ElasticPretrain", "Finetune", "Joint", "SelfDistill", "Theseus", "TwoStage"]
