@@ -18,6 +18,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from paredown import AdaptiveModel
 
 SPEEDS = [(place / 100) ** 3 for place in range(101)]  # dense at the cautious end
 RULES = ("entropy", "confidence", "margin", "patience", "vote", "ensemble", "learned")
@@ -51,41 +55,49 @@ RUNS: dict[str, list[str]] = {
 
 def run_one(job: dict, weights: Path, data: Path, precision: str, compile_layers: bool) -> dict:
     """Train once and record the dev set."""
-    import torch
-
-    from paredown import AdaptiveModel
     from paredown.evaluation import curve, metric_named, record
     from paredown.registry import exits, tasks
     from paredown.rows import encode
-    from paredown.training import train
 
     task = tasks.make(job["task"])
+    dev = task.read(data, "dev")
+    metric = metric_named("accuracy")
+    model, seconds = fit(job, weights, task.read(data, "train"), dev, precision, compile=compile_layers)
+    seen = record(model, encode(model.tokenizer, dev, model.kind, model.labels, 128), batch_size=256)
+    names = [name for name in RULES if name != "learned" or seen.doubt]
+    curves = {name: curve(seen, [exits.make(name).at_speed(s) for s in SPEEDS], metric) for name in names}
+    return {**job, "seconds": seconds, "per_layer": seen.scores(metric), "curves": curves, "rows": len(dev)}
+
+
+def fit(
+    job: dict, weights: Path, train_rows: list, dev_rows: list, precision: str, max_length: int = 128, **settings: Any
+) -> tuple[AdaptiveModel, float]:
+    """A model of the job's task, trained by its methods, and the seconds that took."""
+    import torch
+
+    from paredown import AdaptiveModel
+    from paredown.training import train
+
     torch.manual_seed(job["seed"])
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = AdaptiveModel.from_pretrained(weights, task=job["task"]).to(device)
-    dev = task.read(data, "dev")
-    metric = metric_named("accuracy")
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         train(
             model,
             job["methods"],
-            task.read(data, "train"),
-            dev,
+            train_rows,
+            dev_rows,
             output=Path(folder) / "run",
             seed=job["seed"],
-            metric=metric,
-            max_length=128,
+            metric="accuracy",
+            max_length=max_length,
             precision=precision,
-            compile=compile_layers,
             checkpoint_every=10**9,  # a benchmark run is repeated, not resumed
             progress=False,
+            **settings,
         )
-    seconds = time.perf_counter() - start
-    seen = record(model, encode(model.tokenizer, dev, model.kind, model.labels, 128), batch_size=256)
-    names = [name for name in RULES if name != "learned" or seen.doubt]
-    curves = {name: curve(seen, [exits.make(name).at_speed(s) for s in SPEEDS], metric) for name in names}
-    return {**job, "seconds": seconds, "per_layer": seen.scores(metric), "curves": curves, "rows": len(dev)}
+    return model, time.perf_counter() - start
 
 
 def summarise(runs: list[dict]) -> list[dict]:
@@ -159,8 +171,9 @@ def main() -> None:
         for label in args.only or RUNS
         for seed in args.seeds
     ]
+    command = [__file__, "--weights", str(args.weights), "--data", str(args.data), "--precision", args.precision]
     runs = []
-    for run in run_all(jobs, args):
+    for run in run_all(jobs, command + ["--compile"] * args.compile, args.jobs):
         runs.append(run)
         args.out.write_text(json.dumps(report(runs, args), indent=1) + "\n")  # after each, so that none is lost
     for row in report(runs, args)["summary"]:
@@ -170,15 +183,10 @@ def main() -> None:
 
 
 def report(runs: list[dict], args: argparse.Namespace) -> dict:
-    import torch
-    import transformers
-
     return {
-        "command": "python benchmarks/early_exit.py " + " ".join(map(_said, sys.argv[1:])),
+        "command": said_command("benchmarks/early_exit.py"),
         "encoder": args.weights.name,
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
+        **machine(),
         "precision": args.precision,
         "score": "dev accuracy; thresholds chosen on dev",
         "summary": summarise(runs),
@@ -186,25 +194,39 @@ def report(runs: list[dict], args: argparse.Namespace) -> dict:
     }
 
 
-def _said(word: str) -> str:
-    """An argument as a reader can repeat it: paths by their last part, phrases quoted."""
-    word = Path(word).name if word.startswith("/") else word
-    return f'"{word}"' if " " in word else word
+def machine() -> dict[str, str]:
+    """What the runs ran on."""
+    import torch
+    import transformers
+
+    return {
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
 
 
-def run_all(jobs: list[dict], args: argparse.Namespace) -> Iterator[dict]:
-    """Run the jobs, several at a time, each in its own process; their results as they come."""
+def said_command(script: str) -> str:
+    """The command as a reader can repeat it: folders and absolute paths by their last part, phrases quoted."""
+
+    def said(word: str) -> str:
+        word = Path(word).absolute().name if word.startswith("/") or Path(word).is_dir() else word
+        return f'"{word}"' if " " in word else word
+
+    return " ".join(["python", script, *map(said, sys.argv[1:])])
+
+
+def run_all(jobs: list[dict], command: list[str], at_once: int) -> Iterator[dict]:
+    """Run the jobs, several at a time, each as `command` in its own process; their results as they come."""
     with tempfile.TemporaryDirectory() as folder:
         waiting, running = list(enumerate(jobs)), {}
         while waiting or running:
-            while waiting and len(running) < args.jobs:
+            while waiting and len(running) < at_once:
                 number, job = waiting.pop(0)
                 out = Path(folder) / f"{number}.json"
-                command = [sys.executable, __file__, "--weights", str(args.weights), "--data", str(args.data)]
-                command += ["--out", str(out), "--precision", args.precision, "--job", json.dumps(job)]
-                command += ["--compile"] * args.compile
+                words = [sys.executable, *command, "--out", str(out), "--job", json.dumps(job)]
                 with open(out.with_suffix(".log"), "w") as log:
-                    running[subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)] = (job, out)
+                    running[subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT)] = (job, out)
             time.sleep(0.5)
             for process in [process for process in running if process.poll() is not None]:
                 job, out = running.pop(process)

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from paredown.registry import heads, tasks
 
 FORMAT = 1
 FACTS, WEIGHTS = "paredown.json", "paredown.safetensors"
+# Loaders of folders that transformers cannot read, by the model_type of their config.json.
+FOREIGN: dict[str, Callable[..., AdaptiveModel]] = {}
 
 
 def load(
@@ -54,10 +56,12 @@ def load(
         kind = KINDS[facts["kind"]]
         model = AdaptiveModel(*_stock(source, kind, None, stock_settings, complete=True), kind)
         _restore(model, folder, facts)
+    elif (foreign := FOREIGN.get(_model_type(folder))) is not None:
+        model = foreign(folder, task=task, num_labels=num_labels, labels=labels, **stock_settings)
     else:
-        kind, known = _kind(task)
+        kind, known = kind_of(task)
         model = AdaptiveModel(
-            *_stock(source, kind, _label_names(kind, num_labels, labels or known), stock_settings), kind
+            *_stock(source, kind, labels_of(kind, num_labels, labels or known), stock_settings), kind
         )
     if plan is not None:
         model.plan = Plan.of(plan)
@@ -155,7 +159,7 @@ def _hub_settings(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: settings[name] for name in ("revision", "token", "cache_dir", "local_files_only") if name in settings}
 
 
-def _kind(task: str | None) -> tuple[Kind, list[str] | None]:
+def kind_of(task: str | None) -> tuple[Kind, list[str] | None]:
     """The kind of answer a task wants, and its labels where they are known."""
     if task is None or task in KINDS:
         return KINDS[task or "single_label"], None
@@ -163,7 +167,7 @@ def _kind(task: str | None) -> tuple[Kind, list[str] | None]:
     return kind_named(entry.kind or "single_label"), list(entry.labels) or None  # some find both in their files
 
 
-def _label_names(kind: Kind, number: int | None, names: list[str] | None) -> list[str] | None:
+def labels_of(kind: Kind, number: int | None, names: list[str] | None) -> list[str] | None:
     if names is not None and number is not None and len(names) != number:
         raise BadSetting(f"num_labels={number}, but {len(names)} labels are named: {', '.join(names)}")
     if names is None and kind.name == "regression":
@@ -205,6 +209,13 @@ def _restore(model: AdaptiveModel, folder: Path, facts: dict[str, Any]) -> None:
         raise
     except ParedownError as error:
         raise BadBundle(f"{folder / FACTS}: {error}") from error
+
+
+def _model_type(folder: Path) -> str:
+    try:
+        return str(json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type"))
+    except (OSError, ValueError, RecursionError, AttributeError):  # a hub id, or what transformers will complain of
+        return ""
 
 
 def _facts(folder: Path) -> dict[str, Any]:

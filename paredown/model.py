@@ -36,6 +36,7 @@ class HeadShape:
     per_token: bool
     dropout: float
     pooler: nn.Linear | None  # the encoder's own, to start from or to share
+    words: tuple[int, ...] | None = None  # vocabulary and width of the encoder's word embeddings
 
 
 @dataclass
@@ -177,9 +178,8 @@ class AdaptiveModel(nn.Module):
             )
         config = self.config
         dropout = next((getattr(config, n) for n in ("hidden_dropout_prob", "dropout") if hasattr(config, n)), 0.1)
-        shape = HeadShape(
-            self.walk.width, config.num_labels, wanted, self.kind.per_token, float(dropout or 0.0), self.walk.pooler
-        )
+        facts = (self.walk.width, config.num_labels, wanted, self.kind.per_token, float(dropout or 0.0))
+        shape = HeadShape(*facts, self.walk.pooler, tuple(self.stock.get_input_embeddings().weight.shape))
         self.head = spec
         for layer, head in spec.build(shape).items():
             self.heads[str(layer)] = head.to(device=self.device, dtype=self.dtype).train(self.training)

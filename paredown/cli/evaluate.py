@@ -1,18 +1,27 @@
-"""`paredown evaluate`: what a bundle's exits are worth, as a table, JSON, CSV and pictures."""
+"""`paredown evaluate`: what a bundle's exits are worth, as a table, JSON, CSV and pictures, or in others' files."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
 
-from paredown.cli._app import AsJson, Config, app, print_json, results
+from paredown.cli._app import AsJson, Config, DryRun, app, people, print_json, results
 from paredown.cli._data import Data, LabelColumn, PairColumn, SkipBadRows, Source, Task, TextColumn
-from paredown.errors import BadSetting
+from paredown.cli._loading import device_named, load_bundle
+from paredown.cli._originals import Files, Settings, split_of
+from paredown.errors import BadInput, BadPlan, BadSetting
+from paredown.evaluation import Cost, metric_named, sweep
 from paredown.evaluation import evaluate as judge
 from paredown.model import AdaptiveModel
+from paredown.plan import Plan
+from paredown.registry import exits, tasks
+from paredown.rows import Encoded, encode
+
+BATCH = 64  # rows of a batch in the one pass
+PICTURES = ("score_by_layer", "score_against_cost", "exits")  # the last two need a rule
 
 Option = typer.Option
 
@@ -21,10 +30,10 @@ Option = typer.Option
 def evaluate(
     bundle: Annotated[str, typer.Argument(help="A bundle.")],
     rows: Annotated[str | None, typer.Argument(help="File or Hub dataset with labelled rows.")] = None,
-    output: Annotated[Path | None, Option("--output", "-o", help="Folder for JSON, CSV and pictures.")] = None,
+    output: Annotated[Path | None, Option("--output", "-o", help="Folder for all files.")] = None,
     task: Task = None,
     data: Data = None,
-    split: Annotated[str, Option(help="Which split of the task.")] = "dev",
+    split: Annotated[str | None, Option(help="Of the task; default dev, test for submissions.")] = None,
     text_column: TextColumn = None,
     pair_column: PairColumn = None,
     label_column: LabelColumn = None,
@@ -35,27 +44,47 @@ def evaluate(
     paper: Annotated[str | None, Option(help="Count FLOPs as fastbert or elasticbert did.")] = None,
     timed_batch: Annotated[list[int] | None, Option(help="Batch sizes to measure time at.")] = None,
     max_length: Annotated[int | None, Option(help="Tokens per row; longer rows are cut.")] = None,
+    exit: Annotated[str | None, Option(help="An exit rule, or none, in place of the plan's own.")] = None,
+    write: Annotated[
+        list[str] | None,
+        Option(help="Instead of the report: files as deebert or elasticbert write, a submission to glue or elue."),
+    ] = None,
+    threshold: Annotated[list[float] | None, Option(help="With --write: entropy in nats; default: theirs.")] = None,
+    patience: Annotated[list[int] | None, Option(help="With --write: likewise; 0 is full depth.")] = None,
+    tolerance: Annotated[float | None, Option(help="With --write: within which numbers agree.")] = None,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
     config: Config = None,
 ) -> None:
     """Score every layer and every exit rule at every speed from one pass over the rows, and measure the time."""
+    settings = Settings(threshold or None, patience or None, tolerance, exit)
+    settings.check(formats := tuple(dict.fromkeys(write or ())), output)
+    split = split_of(formats, split)
     columns = {"text_column": text_column, "pair_column": pair_column, "label_column": label_column}
     source = Source(task, data, {split: rows} if rows else None, columns, skip_bad_rows)
-    model = AdaptiveModel.from_pretrained(bundle)
-    if torch.cuda.is_available():
-        model.to("cuda")
-    if not model.heads:
-        raise BadSetting(f"{bundle} has no exits to evaluate; `paredown train` grows them")
+    model, plan = _loaded(bundle, exit)
+    files = Files(formats, output, task, rows or "", split, settings, model, plan) if formats and output else None
     found = source.read(split, () if model.kind.name == "regression" else tuple(model.labels), model.kind.name)
+    encoded = encode(model.tokenizer, found.rows, model.kind, model.labels, max_length)
+    metrics = _metrics(metric, task, found)
+    if files is not None:
+        files.check(_labelled(encoded), len(found.bad))
+    elif not _labelled(encoded):
+        raise BadInput(f"the {split} rows have no labels to score by; --write elasticbert, glue or elue needs none")
+    if dry_run:
+        return _foresee(model, plan, encoded, _sweeps(model, plan, rule), files, output, as_json)
+    if files is not None:
+        return _write(files, encoded, metrics, found.groups, as_json)
     evaluation = judge(
         model,
-        found.rows,
+        encoded,
         rule or "all",
-        metric or found.metric,
+        metric_named(metrics[0], found.groups),
+        plan=plan,
         allowed_drop=drop / 100,
         paper=paper,  # type: ignore[arg-type]
+        batch_size=BATCH,
         timed_batches=tuple(timed_batch or (1, 32)),
-        max_length=max_length,
     )
     written = evaluation.save(output) if output else []
     if as_json:
@@ -63,3 +92,97 @@ def evaluate(
     results.print(evaluation.layer_table(), evaluation.table())
     for path in written:
         results.print(f"written: {path}", highlight=False)
+
+
+def _loaded(bundle: str, exit: str | None) -> tuple[AdaptiveModel, Plan]:
+    model = load_bundle(bundle).to(device_named("auto"))
+    if not model.heads:
+        raise BadSetting(f"{bundle} has no exits to evaluate; `paredown train` grows them")
+    plan = model.plan if exit is None else model.plan.but(exit=None if exit.lower() == "none" else exit)
+    model.check(plan)
+    return model, plan
+
+
+def _metrics(metric: str | None, task: str | None, found: Any) -> list[str]:
+    """The headline first; ranked rows have one of their own."""
+    own = () if task is None or found.groups is not None else tasks.make(task).metrics
+    return [metric] if metric else list(own) or [found.metric]
+
+
+def _labelled(rows: list[Encoded]) -> bool:
+    return all(row.label is not None for row in rows)
+
+
+def _write(files: Files, rows: list[Encoded], metrics: list[str], groups: Any, as_json: bool) -> None:
+    """Standard output has the lines that the original tool prints, and nothing else."""
+    written = files.write(rows, metrics, groups)
+    if as_json:
+        return print_json({"rows": len(rows), "files": [str(path) for path in written.files], "lines": written.lines})
+    for line in written.lines:
+        results.out(line, highlight=False)
+    if not _labelled(rows):
+        people.print(f"the {files.split} rows have no labels, so nothing was scored", highlight=False)
+    for path in written.files:
+        people.print(f"written: {path}", highlight=False, soft_wrap=True)
+
+
+def _sweeps(model: AdaptiveModel, plan: Plan, wanted: list[str] | None) -> list[Any]:
+    """The rules a report would sweep."""
+    found = []
+    for rule in map(exits.of, wanted) if wanted else map(exits.make, exits.names()):
+        try:
+            model.check(plan.but(exit=rule))
+        except BadPlan:
+            if wanted:
+                raise
+            continue
+        if wanted or rule.knob:
+            found.append(rule)
+    return found
+
+
+def _foresee(
+    model: AdaptiveModel,
+    plan: Plan,
+    rows: list[Encoded],
+    swept: list[Any],
+    files: Files | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """What would run and be written."""
+    lengths = torch.tensor([len(row) for row in rows])
+    if files is None:
+        rules = [f"{rule.name}, {len(sweep(rule))} points" for rule in swept]
+        drawn = PICTURES if swept else PICTURES[:1]
+        names = ["evaluation.json", "curves.csv", *[f"{name}.{ending}" for name in drawn for ending in ("png", "svg")]]
+    else:
+        rules = ["full depth" if rule is None else str(rule) for rule in files.rules()]
+        names = files.names()
+    found: dict[str, Any] = {
+        "rows": len(rows),
+        "labelled": _labelled(rows),
+        "batches": -(-len(rows) // BATCH),
+        "tokens_per_row": round(lengths.double().mean().item(), 1),
+        "flops_of_one_pass": _work(model, plan, lengths),
+        "device": str(model.device),
+        "rules": rules,
+        "files": [str(output / name) for name in names] if output else [],
+    }
+    if as_json:
+        return print_json(found)
+    for name, value in found.items():
+        for place, said in enumerate(value if isinstance(value, list) else [value]):
+            text = f"{said:,}" if isinstance(said, (int, float)) and not isinstance(said, bool) else said
+            label = "" if place else name.replace("_", " ")
+            results.print(f"{label:<18} {text}", markup=False, highlight=False, soft_wrap=True)
+    results.print("Nothing was run.")
+
+
+def _work(model: AdaptiveModel, plan: Plan, lengths: torch.Tensor) -> int:
+    """FLOPs of every layer on the way and every head after one; a reducer's savings show only when it runs."""
+    cost, way = Cost.of(model), model.depth_of(plan)
+    heads = [cost.heads[layer] for layer in way[:-1] if layer in cost.heads]
+    last = cost.heads.get(way[-1], cost.classifier)
+    parts = [cost.start, *[cost.layers[layer] for layer in way], *heads, last]
+    return int(sum(int(part(lengths).sum()) for part in parts))

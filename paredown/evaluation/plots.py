@@ -1,4 +1,4 @@
-"""Pictures of an evaluation for print: score against cost, score after every layer, where rows leave."""
+"""Pictures for print: score against cost, score after every layer, where rows leave, ELUE's tasks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from paredown.errors import ParedownError
 from paredown.evaluation.frontier import front
 
 if TYPE_CHECKING:
+    from paredown.evaluation.elue import Standing
     from paredown.evaluation.report import Evaluation
 
 # Okabe and Ito's colours and two more, which people with any colour vision can tell apart; lines and markers help.
@@ -45,13 +46,12 @@ def save_plots(evaluation: Evaluation, folder: str | Path) -> list[Path]:
         drawn["score_against_cost"] = score_against_cost(evaluation)
     if _shown(evaluation):
         drawn["exits"] = exits(evaluation)
-    paths = []
-    for name, figure in drawn.items():
-        for ending, facts in (("png", {"Software": None}), ("svg", {"Date": None})):
-            paths.append(Path(folder) / f"{name}.{ending}")
-            with _styled():
-                figure.savefig(paths[-1], metadata=facts)
-    return paths
+    return _saved(drawn, folder)
+
+
+def save_elue(standing: Standing, folder: str | Path) -> list[Path]:
+    """elue as PNG and SVG."""
+    return _saved({"elue": elue(standing)}, folder)
 
 
 def score_against_cost(evaluation: Evaluation) -> Any:
@@ -125,9 +125,53 @@ def exits(evaluation: Evaluation) -> Any:
     return figure
 
 
+def elue(standing: Standing) -> Any:
+    """One small picture for each task: the baseline's curve, and the points of every use."""
+    with _styled() as Figure:
+        names = [name for name in standing.baseline.tasks if any(name in its.tasks for its in standing.curves.values())]
+        across = min(3, len(names))
+        down = math.ceil(len(names) / across)
+        figure = Figure(figsize=(0.4 + 2.4 * across, 0.6 + 1.9 * down), layout="constrained")
+        grid = figure.subplots(down, across, squeeze=False)
+        for axes, name in zip(grid.flat, names):
+            _elue_panel(axes, standing, name)
+        for axes in grid.flat[len(names) :]:
+            axes.set_visible(False)
+        drawn = {line.get_label(): line for axes in grid.flat for line in axes.lines}
+        figure.legend(drawn.values(), drawn.keys(), loc="outside upper center", ncols=len(drawn))
+        figure.supxlabel("MFLOPs per row", fontsize=9)
+        figure.supylabel("score, %", fontsize=9)
+    return figure
+
+
+def _elue_panel(axes: Any, standing: Standing, name: str) -> None:
+    base = standing.baseline
+    drawn = {f"baseline: {base.encoder}, first layers alone": base}
+    drawn |= {use.replace("_", " "): its for use, its in standing.curves.items() if its != base and name in its.tasks}
+    places = {use.replace("_", " "): place for place, use in enumerate(standing.curves)}
+    for label, its in drawn.items():
+        points = sorted((at["flops"] / 1e6, 100 * at["score"]) for at in its.tasks[name].points)
+        look = {"color": GREY, "marker": "."}
+        if label in places:  # the same look in every panel
+            look = {"color": COLOURS[places[label]], "marker": MARKERS[places[label]], "linestyle": "none"}
+        axes.plot(*zip(*points), label=label, linewidth=1.2, markersize=3.5, **look)
+    axes.set_title(name, loc="left")
+    axes.set_title(base.tasks[name].metric.replace("_", " "), loc="right", color=GREY, fontsize=7.5)
+
+
 def _shown(evaluation: Evaluation) -> list[dict[str, Any]]:
     """The chosen points that say something: a fixed layer has no histogram worth a picture."""
     return [point for point in evaluation.chosen if point["of"] != "at_layer"]
+
+
+def _saved(drawn: dict[str, Any], folder: str | Path) -> list[Path]:
+    paths = []
+    for name, figure in drawn.items():
+        for ending, facts in (("png", {"Software": None}), ("svg", {"Date": None})):
+            paths.append(Path(folder) / f"{name}.{ending}")
+            with _styled():
+                figure.savefig(paths[-1], metadata=facts)
+    return paths
 
 
 def _look(place: int, points: int) -> dict[str, Any]:

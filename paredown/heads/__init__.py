@@ -3,5 +3,6 @@
 from paredown.heads.attention import Attention
 from paredown.heads.linear import Linear
 from paredown.heads.pooler import Pooler, SharedPooler
+from paredown.heads.pretraining import Pretraining
 
-__all__ = ["Attention", "Linear", "Pooler", "SharedPooler"]
+__all__ = ["Attention", "Linear", "Pooler", "Pretraining", "SharedPooler"]

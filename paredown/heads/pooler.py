@@ -15,14 +15,14 @@ from paredown.registry import heads
 @dataclass(frozen=True)
 class Pooler(HeadSpec):
     def heads(self, shape: HeadShape) -> list[Head]:
-        return [PoolerHead(shape, _dense(shape), self.pool) for _ in shape.layers]
+        return [PoolerHead(shape, own_pooler(shape), self.pool) for _ in shape.layers]
 
 
 @heads.register("shared_pooler")
 @dataclass(frozen=True)
 class SharedPooler(HeadSpec):
     def heads(self, shape: HeadShape) -> list[Head]:
-        dense = shape.pooler if shape.pooler is not None else _dense(shape)
+        dense = shape.pooler if shape.pooler is not None else own_pooler(shape)
         return [PoolerHead(shape, dense, self.pool) for _ in shape.layers]
 
 
@@ -41,6 +41,6 @@ class PoolerHead(Head):
         return self.out(self.dropout(feature))
 
 
-def _dense(shape: HeadShape) -> nn.Linear:
+def own_pooler(shape: HeadShape) -> nn.Linear:
     """The encoder's own pooler to start from, where it has one."""
     return plain(nn.Linear(shape.width, shape.width)) if shape.pooler is None else copied(shape.pooler)

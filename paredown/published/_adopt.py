@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,22 @@ from paredown.plan import Plan
 VOCABULARIES = ("vocab.txt", "vocab.json", "tokenizer.json")
 
 
+def _plain(name: str) -> str:
+    return name.removeprefix("stock.")
+
+
 def adopt(
     path: Path,
     stock_class: Any,
     config: Any,
     head: Any,
-    layers: Sequence[int],
+    layers: Sequence[int],  # those that get a head
     weights: dict[str, Tensor],  # by our names: stock.…, heads.…
     kind: Kind,
     tokenizer: Any,
     plan: Plan,
     untold: frozenset[str] = frozenset(),  # parameters the layout does not have
+    theirs: Callable[[str], str] = _plain,  # what the layout calls a weight of ours, for errors
 ) -> AdaptiveModel:
     try:
         with torch.device("meta"):  # compare before anything is allocated: the sizes come from the file
@@ -36,10 +41,11 @@ def adopt(
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise BadBundle(f"{path}: its sizes and settings do not make a {config.model_type} encoder: {error}") from error
     stock_weights = {name: value for name, value in weights.items() if name.startswith("stock.")}
-    _compare(path, _shapes(drawn, "stock."), stock_weights, untold)
+    _compare(path, _shapes(drawn, "stock."), stock_weights, untold, theirs)
     model = AdaptiveModel(stock_class(config).eval(), tokenizer, kind)
-    model.grow_heads(head, layers)
-    _compare(path, _shapes(model), weights, untold)
+    if layers:
+        model.grow_heads(head, layers)
+    _compare(path, _shapes(model), weights, untold, theirs)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name in weights:
@@ -105,10 +111,16 @@ def _shapes(module: nn.Module, prefix: str = "") -> dict[str, torch.Size]:
     return {prefix + name: parameter.shape for name, parameter in module.named_parameters()}
 
 
-def _compare(path: Path, wanted: dict[str, torch.Size], weights: dict[str, Tensor], untold: frozenset[str]) -> None:
+def _compare(
+    path: Path,
+    wanted: dict[str, torch.Size],
+    weights: dict[str, Tensor],
+    untold: frozenset[str],
+    theirs: Callable[[str], str],
+) -> None:
     missing, unknown = wanted.keys() - weights.keys() - untold, weights.keys() - wanted.keys()
-    complain(path, *([name.removeprefix("stock.") for name in names] for names in (missing, unknown)))
+    complain(path, map(theirs, missing), map(theirs, unknown))
     for name, value in weights.items():
         if value.shape != wanted[name] or not value.is_floating_point():
             got = f"{list(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
-            raise BadBundle(f"{path}: {name.removeprefix('stock.')} should be {list(wanted[name])}, but is {got}")
+            raise BadBundle(f"{path}: {theirs(name)} should be {list(wanted[name])}, but is {got}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,14 +21,14 @@ from paredown.heads import Pooler
 from paredown.kinds import KINDS
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
-from paredown.published._adopt import adopt, count_layers, heads_for, label_names, shape_of, tokenizer_in
+from paredown.published._adopt import adopt, count_layers, label_names, shape_of, tokenizer_in
+from paredown.published._folder import bert_settings, facts_beside, known_labels, weights_in
 from paredown.published.tensors import read_tensors
 
 FAMILIES = {
     "bert": (BertConfig, BertForSequenceClassification, BertTokenizer),
     "roberta": (RobertaConfig, RobertaForSequenceClassification, RobertaTokenizer),
 }
-NUMBERS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps")  # read from config.json if there
 
 
 def load_deebert(source: str | Path, labels: Sequence[str] | None = None, tokenizer: Any = None) -> AdaptiveModel:
@@ -37,7 +36,7 @@ def load_deebert(source: str | Path, labels: Sequence[str] | None = None, tokeni
 
     The exit after the last layer is left out: DeeBERT never trains it, the encoder's own classifier answers there.
     """
-    path = _weights(Path(source))
+    path = weights_in(Path(source))
     tensors = {name: value for name, value in read_tensors(path).items() if not name.endswith(".position_ids")}
     family = next((name for name in FAMILIES if f"{name}.embeddings.word_embeddings.weight" in tensors), None)
     if family is None:
@@ -46,32 +45,20 @@ def load_deebert(source: str | Path, labels: Sequence[str] | None = None, tokeni
     if layers < 2:
         raise BadBundle(f"{path} has {layers} layer; an exit before the last needs two")
     weights = {ours: value for name, value in tensors.items() if (ours := _ours(name, family, layers)) is not None}
-    facts = _facts(path.parent / "config.json")
-    answers, width = shape_of(path, tensors, "classifier.weight", 2)
-    embeddings, heads = f"{family}.embeddings", facts.get("num_attention_heads")
-    sizes = {
-        "vocab_size": shape_of(path, tensors, f"{embeddings}.word_embeddings.weight", 2)[0],
-        "hidden_size": width,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads_for(width, heads if isinstance(heads, int) else None),
-        "intermediate_size": shape_of(path, tensors, f"{family}.encoder.layer.0.intermediate.dense.weight", 2)[0],
-        "max_position_embeddings": shape_of(path, tensors, f"{embeddings}.position_embeddings.weight", 2)[0],
-        "type_vocab_size": shape_of(path, tensors, f"{embeddings}.token_type_embeddings.weight", 2)[0],
-    }
+    facts = facts_beside(path)
     if family == "roberta":
         facts.setdefault("layer_norm_eps", 1e-5)
-    settings = {name: facts[name] for name in NUMBERS if isinstance(facts.get(name), (int, float))}
-    if isinstance(facts.get("hidden_act"), str):
-        settings["hidden_act"] = facts["hidden_act"]
+    settings = bert_settings(path, tensors, family, layers, facts)
+    answers = shape_of(path, tensors, "classifier.weight", 2)[0]
     config_class, stock_class, tokenizer_class = FAMILIES[family]
     if tokenizer is None:
         tokenizer = tokenizer_in(path.parent, tokenizer_class)
-    named = label_names(_known_labels(facts, answers) if labels is None else labels, answers)
+    named = label_names(known_labels(facts, answers) if labels is None else labels, answers)
     kind = KINDS["regression" if answers == 1 else "single_label"]
     return adopt(
         path,
         stock_class,
-        config_class(**sizes, **settings, **named, problem_type=kind.problem_type),
+        config_class(**settings, **named, problem_type=kind.problem_type),
         Pooler(),
         range(layers - 1),
         weights,
@@ -91,31 +78,3 @@ def _ours(name: str, family: str, layers: int) -> str | None:
         name = re.sub(r"^classifier\.", "classifier.out_proj.", name)
         name = re.sub(r"^roberta\.pooler\.dense\.", "classifier.dense.", name)
     return f"stock.{name}"
-
-
-def _weights(source: Path) -> Path:
-    if not source.is_dir():
-        return source
-    for name in ("model.safetensors", "pytorch_model.bin"):
-        if (source / name).is_file():
-            return source / name
-    raise BadBundle(f"{source} holds neither model.safetensors nor pytorch_model.bin")
-
-
-def _facts(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise BadBundle(f"{path} is not JSON: {error}") from error
-    if not isinstance(facts, dict):
-        raise BadBundle(f"{path} does not describe a model")
-    return facts
-
-
-def _known_labels(facts: dict[str, Any], number: int) -> list[str] | None:
-    named = facts.get("id2label")
-    if not isinstance(named, dict) or {str(place) for place in range(number)} != named.keys():
-        return None
-    return [str(named[str(place)]) for place in range(number)]

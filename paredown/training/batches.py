@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,21 +24,24 @@ POOL = 50  # batches that are sorted by length together: little padding, yet eve
 
 @dataclass(frozen=True)
 class Data:
-    """All rows of a run, as token ids."""
+    """All rows of a run, as token ids. Rows that come as such are used where they are, however many there may be."""
 
-    train: list[Encoded]
-    extra: list[Encoded]  # text without labels, for the stages that need none
-    dev: list[Encoded]
+    train: Sequence[Encoded]
+    extra: Sequence[Encoded]  # text without labels, for the stages that need none
+    dev: Sequence[Encoded]
 
     @classmethod
     def read(cls, model: AdaptiveModel, train: Any, extra: Any, dev: Any, max_length: int | None) -> Data:
-        def encoded(inputs: Any, named: str | None) -> list[Encoded]:
-            rows = [] if inputs is None else as_rows(inputs)
-            missing = [place for place, row in enumerate(rows) if row.label is None]
+        def encoded(inputs: Any, named: str | None) -> Sequence[Encoded]:
+            ready = isinstance(inputs, Sequence) and len(inputs) > 0 and isinstance(inputs[0], Encoded)
+            rows: Any = [] if inputs is None else inputs if ready else as_rows(inputs)
+            looked_at = rows if isinstance(rows, list) else rows[:1]  # what is made when asked for is all alike
+            missing = [place for place, row in enumerate(looked_at) if row.label is None]
             if named and missing:
                 raise BadInput(f"{named} row {missing[0]} has no label; text without labels goes into unlabelled=")
-            if not named:
-                rows = [replace(row, label=None) for row in rows]
+            if ready:
+                return rows
+            rows = rows if named else [replace(row, label=None) for row in rows]
             return encode(model.tokenizer, rows, model.kind, model.labels, max_length)
 
         data = cls(encoded(train, "training"), encoded(extra, None), encoded(dev, "dev"))
@@ -43,26 +49,58 @@ class Data:
             raise BadInput("there are no training rows")
         return data
 
-    def rows(self, stage: Stage) -> list[Encoded]:
+    def rows(self, stage: Stage) -> Sequence[Encoded]:
         """The rows of one stage; without labels where its loss needs none, so that every row is treated alike."""
-        if not stage.unlabelled:
-            return self.train
-        return [replace(row, label=None) for row in self.train] + self.extra
+        return Unlabelled((self.train, self.extra)) if stage.unlabelled else self.train
 
     def digest(self) -> str:
         found = hashlib.sha256()
         for rows in (self.train, self.extra, self.dev):
             found.update(f"{len(rows)} rows".encode())
+            if (known := getattr(rows, "digest", None)) is not None:
+                found.update(known.encode())
+                continue
             for row in rows:
                 found.update(repr((row.ids, row.label)).encode())
         return found.hexdigest()[:16]
+
+
+@dataclass(frozen=True, eq=False)
+class Unlabelled(Sequence[Encoded]):
+    """Rows of several sources as one, each without its label; nothing is copied."""
+
+    sources: tuple[Sequence[Encoded], ...]
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *accumulate(map(len, self.sources))]
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [self[each] for each in range(len(self))[place]]
+        place = range(len(self))[place]
+        source = bisect.bisect_right(self._starts, place) - 1
+        return replace(self.sources[source][place - self._starts[source]], label=None)
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        return np.concatenate([lengths(rows) for rows in self.sources])
+
+
+def lengths(rows: Sequence[Encoded]) -> np.ndarray:
+    """[rows] tokens; rows that know theirs need not be made to be measured."""
+    known = getattr(rows, "lengths", None)
+    return np.array([len(row) for row in rows], dtype=np.int32) if known is None else known
 
 
 @dataclass(frozen=True)
 class Batches:
     """Which rows each step sees: a pure function of the seed and the step."""
 
-    lengths: Sequence[int]
+    lengths: Sequence[int] | np.ndarray  # tokens of every row
     size: int  # rows per step, over all processes
     seed: tuple[int, ...]
 
@@ -76,31 +114,38 @@ class Batches:
     def at(self, step: int) -> list[int]:
         """Row numbers of the batch of a step."""
         epoch, place = divmod(step, self.per_epoch)
-        return self.epoch(epoch)[place]
+        return self._epoch(epoch)[place].tolist()
 
     def epoch(self, number: int) -> list[list[int]]:
         """Every row once."""
-        kept: dict[int, list[list[int]]] = self.__dict__.setdefault("_kept", {})
+        return [batch.tolist() for batch in self._epoch(number)]
+
+    def _epoch(self, number: int) -> list[np.ndarray]:
+        kept: dict[int, list[np.ndarray]] = self.__dict__.setdefault("_kept", {})
         if number not in kept:
             kept.clear()
             kept[number] = self._shuffled(np.random.default_rng([*self.seed, number]))
         return kept[number]
 
-    def _shuffled(self, random: np.random.Generator) -> list[list[int]]:
-        order = random.permutation(len(self.lengths)).tolist()
-        batches = []
+    def _shuffled(self, random: np.random.Generator) -> list[np.ndarray]:
+        order, lengths = random.permutation(len(self.lengths)), np.asarray(self.lengths)
+        batches: list[np.ndarray] = []
         for start in range(0, len(order), self.size * POOL):
-            pool = sorted(order[start : start + self.size * POOL], key=lambda row: self.lengths[row])
-            batches += cut(pool, self.size)
+            pool = order[start : start + self.size * POOL]
+            batches += cut(pool[np.argsort(lengths[pool], kind="stable")], self.size)
         return [batches[place] for place in random.permutation(len(batches))]
 
 
-def cut(rows: list[int], size: int) -> list[list[int]]:
+Places = TypeVar("Places", list[int], np.ndarray)
+
+
+def cut(rows: Places, size: int) -> list[Places]:
     return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
-def weight(row: Encoded, kind: Kind) -> int:
-    """How much a row counts in the loss of a batch: once, or once for each token that is asked about."""
+def weight(rows: Sequence[Encoded], places: list[int], kind: Kind) -> int:
+    """How much some rows count in the loss of a batch: once each, or once for each token that is asked about."""
     if not kind.per_token:
-        return 1
-    return len(row.first or ()) if row.label is None else sum(label >= 0 for label in row.label)
+        return len(places)
+    chosen = [rows[place] for place in places]
+    return sum(len(row.first or ()) if row.label is None else sum(mark >= 0 for mark in row.label) for row in chosen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 import torch
@@ -25,7 +26,7 @@ class Learner:
         self,
         model: AdaptiveModel,
         stage: Stage,
-        rows: list[Encoded],
+        rows: Sequence[Encoded],
         batches: Batches,
         processes: Processes,
         *,
@@ -43,7 +44,6 @@ class Learner:
         self.fused = processes.device.type == "cuda"
         self.optimizer = self._adamw()
         self.scaler = torch.amp.GradScaler(processes.device.type, enabled=precision == "fp16")
-        self._weights = [weight(row, model.kind) for row in rows]
 
     def _adamw(self) -> torch.optim.AdamW:
         values = list(self.trained.values())
@@ -88,11 +88,11 @@ class Learner:
 
     def _accumulate(self, places: list[int], number: int) -> float | None:
         """This process's share of the loss and its gradients; None when memory runs out."""
-        whole = sum(self._weights[place] for place in places) or 1
+        whole = weight(self.rows, places, self.model.kind) or 1
         total = torch.zeros((), device=self.processes.device)
         try:
             for piece in cut(places[self.processes.rank :: self.processes.count], self.micro_batch):
-                share = sum(self._weights[place] for place in piece) / whole
+                share = weight(self.rows, piece, self.model.kind) / whole
                 loss = self._loss(piece, number) * share
                 self.scaler.scale(loss).backward()
                 total += loss.detach()

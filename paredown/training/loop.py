@@ -19,7 +19,7 @@ from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.registry import methods as method_registry
 from paredown.stage import Method, Stage
-from paredown.training.batches import Batches, Data
+from paredown.training.batches import Batches, Data, lengths
 from paredown.training.checkpoint import Checkpoint, Checkpoints, write_json
 from paredown.training.display import Display
 from paredown.training.guard import Signals, compiled, is_out_of_memory, saving, seed_everything
@@ -160,7 +160,7 @@ class Run:
         self.processes.same_start(self.model)
         rows = self.data.rows(stage)
         size = self.settings.batch_size or stage.batch_size
-        batches = Batches([len(row) for row in rows], size, (self.settings.seed, number))
+        batches = Batches(lengths(rows), size, (self.settings.seed, number))
         self.learner = Learner(
             self.model,
             stage,

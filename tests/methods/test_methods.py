@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 import torch.nn.functional as F
-from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification
+from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification, BertTokenizer
 
 from paredown.errors import BadSetting
 from paredown.kinds import KINDS
@@ -26,7 +26,9 @@ def tiny(kind="single_label", labels=3):
         max_position_embeddings=32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_labels=labels,
     )  # fmt: skip
     stock = BertForTokenClassification if kind == "token_label" else BertForSequenceClassification
-    return AdaptiveModel(stock(config).eval(), None, KINDS[kind])
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *[f"word{place}" for place in range(55)]]
+    tokenizer = BertTokenizer(vocab={word: place for place, word in enumerate(words)})
+    return AdaptiveModel(stock(config).eval(), tokenizer, KINDS[kind])
 
 
 def batch(kind="single_label", rows=5, tokens=9, labels=3):
