@@ -29,16 +29,15 @@ class Tuning:
 
     batch_size: int
     lr: float
-    epochs: float  # of the predecessor
-    more: float  # of every variant, in all its stages together
+    epochs: float  # of the predecessor, and again of every variant in all its stages together
 
 
 TASKS = {
-    "cola": Tuning(64, 7e-5, 5, 10),
-    "mrpc": Tuning(32, 5e-5, 5, 10),
-    "rte": Tuning(32, 5e-5, 5, 10),
-    "sst-2": Tuning(128, 7e-5, 3, 4),
-    "sts-b": Tuning(64, 7e-5, 5, 10),
+    "cola": Tuning(128, 1e-4, 8),
+    "mrpc": Tuning(64, 7e-5, 8),
+    "rte": Tuning(64, 7e-5, 8),
+    "sst-2": Tuning(256, 1e-4, 3),
+    "sts-b": Tuning(128, 1e-4, 8),
 }
 SHARE = 0.8  # of the epochs of a variant that are spent replacing; the rest is for the successors alone
 PREDECESSOR = "predecessor"
@@ -47,7 +46,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "first {layers} layers": {"depth": True},
     "first {layers} layers, distilled": {"depth": True, "distill": True},
     "theseus {layers}": {"settings": ""},
-    "theseus {layers}, everything in the end": {"settings": ",successor_trains=everything"},
     "theseus {layers}, distilled": {"settings": ",successor_trains=everything,distill=1.0,temperature=2.0"},
 }
 
@@ -94,7 +92,6 @@ def run_one(job: dict, weights: Path, data: Path, kept: Path, precision: str, li
     result = {**job, "tuning": vars(tuning), **facts, "score": report.stages[-1].best, "per_layer": scores}
     if job["variant"] == PREDECESSOR:
         model.save_pretrained(mine)
-        mine.with_suffix(".json").write_text(json.dumps(result))
     return result
 
 
@@ -140,9 +137,9 @@ def job(task: str, seed: int, variant: str, layers: int = 12) -> dict:
         return facts | {"method": f"{plain},epochs={tuning.epochs}"}
     kind = VARIANTS[variant]
     if kind.get("depth"):
-        return facts | {"method": f"{plain},epochs={tuning.more}", **{"distill": False, **kind}}
-    epochs = f",replacing_epochs={SHARE * tuning.more:g},successor_epochs={(1 - SHARE) * tuning.more:g}"
-    rates = f",replacing_lr={tuning.lr},successor_lr={tuning.lr / 2}"
+        return facts | {"method": f"{plain},epochs={tuning.epochs}", **{"distill": False, **kind}}
+    epochs = f",replacing_epochs={SHARE * tuning.epochs:g},successor_epochs={(1 - SHARE) * tuning.epochs:g}"
+    rates = f",replacing_lr={2 * tuning.lr},successor_lr={tuning.lr}"  # a module learns only in steps that draw it
     method = THESEUS.format(layers=layers, batch_size=tuning.batch_size) + epochs + rates + kind["settings"]
     return facts | {"method": method}
 
@@ -170,7 +167,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weights", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--kept", type=Path, help="folder of the predecessors; those that are there are not made again")
+    parser.add_argument(
+        "--kept",
+        type=Path,
+        help="folder for the predecessors; those that are there are not made again, nor runs in --out",
+    )
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     parser.add_argument("--tasks", nargs="*", default=list(MACRO))
     parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3])
@@ -191,12 +192,13 @@ def main() -> None:
         command += ["--kept", str(kept), "--precision", args.precision]
         command += [] if args.limit is None else ["--limit", str(args.limit)]
         pairs = [(task, seed) for task in sorted(args.tasks, key="sst-2".__ne__) for seed in args.seeds]
-        done = [path for task, seed in pairs if (path := kept / f"{task}-{seed}.json").is_file()]
-        first = [job(*pair, PREDECESSOR) for pair in pairs if kept / f"{pair[0]}-{pair[1]}.json" not in done]
-        then = [job(*pair, variant, layers) for pair in pairs for variant in args.only for layers in args.layers]
-        runs: list[dict] = [json.loads(path.read_text()) for path in done]
+        first = [job(*pair, PREDECESSOR) for pair in pairs if not (kept / f"{pair[0]}-{pair[1]}").is_dir()]
+        then = [job(*pair, variant, layers) for layers in args.layers for pair in pairs for variant in args.only]
+        runs: list[dict] = json.loads(args.out.read_text())["runs"] if args.out.is_file() else []
+        done = [(run["task"], run["seed"], run["method"], run["variant"]) for run in runs]
         for jobs in (first, then):
-            for run in run_all(jobs, command, args.jobs):
+            missing = [job for job in jobs if (job["task"], job["seed"], job["method"], job["variant"]) not in done]
+            for run in run_all(missing, command, args.jobs):
                 runs.append(run)
                 args.out.write_text(json.dumps(report(runs, args), indent=1) + "\n")  # after each: none is lost
     for entry in report(runs, args)["summary"]:

@@ -126,6 +126,7 @@ def adaptive(
     if head is not None:
         model.grow_heads(head)
         model.grow_doubt()
+        assert model.doubt is not None
         with torch.no_grad():
             for place, module in enumerate((*model.heads.values(), model.doubt)):
                 for parameter in module.parameters():

@@ -66,15 +66,21 @@ def test_the_worked_exit_rule_keeps_the_contract(monkeypatch: Any, tmp_path: Pat
     contract.test_regression_suits_it_or_it_says_what_does(rule)
 
 
-PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+PAGES = [
+    str(path.relative_to(ROOT))
+    for found in ("README.md", "docs/*.md", "paredown/methods/*/README.md")
+    for path in sorted(ROOT.glob(found))
+]
+COMMAND = re.compile(r"(?:^ *|`|\| )paredown ([a-z][^`\n]*)", re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_in_documents_exist(page: str) -> None:
     """Every `paredown COMMAND …` names a command, and every flag after it is one of its options."""
     commands = get_command(app).commands  # type: ignore[attr-defined]
-    for line in re.findall(r"paredown ((?:train|evaluate|predict|info|demo)\b[^`\n]*)", (ROOT / page).read_text()):
+    for line in COMMAND.findall((ROOT / page).read_text(encoding="utf-8")):
         name, *words = line.split()
+        assert name in commands, line
         known = {option for parameter in commands[name].params for option in parameter.opts}
         assert {word for word in words if re.fullmatch(r"--?[a-z][a-z-]*", word)} <= known, line
 

@@ -89,10 +89,18 @@ def _from_file(context: typer.Context, path: Path | None) -> Path | None:
     known = {str(parameter.name) for parameter in context.command.params} - {"config"}
     if unknown := sorted(settings.keys() - known):
         raise BadSetting(f"{path}: {unknown[0]!r} is not a setting of this command; it has: {', '.join(sorted(known))}")
-    # A plan may be written out as YAML; options take texts.
-    settings = {name: json.dumps(value) if isinstance(value, dict) else value for name, value in settings.items()}
+    lists = {str(parameter.name) for parameter in context.command.params if getattr(parameter, "multiple", False)}
+    settings = {name: _given(value, name in lists) for name, value in settings.items()}
     context.default_map = {**(context.default_map or {}), **settings}
     return path
+
+
+def _given(value: Any, may_repeat: bool) -> Any:
+    """A setting as its option takes it: a plan may be written out as YAML, but options take texts; one value will do
+    where several may be given."""
+    if may_repeat and value is not None:
+        return [_given(one, False) for one in (value if isinstance(value, list) else [value])]
+    return json.dumps(value) if isinstance(value, dict) else value
 
 
 Config = Annotated[
@@ -105,3 +113,15 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would run and 
 
 def print_json(value: Any) -> None:
     results.out(json.dumps(value, indent=1))
+
+
+def print_forecast(found: dict[str, Any], as_json: bool) -> None:
+    """What a dry run found: a line for every fact, or for every entry of a list."""
+    if as_json:
+        return print_json(found)
+    for name, value in found.items():
+        for place, said in enumerate(value if isinstance(value, list) else [value]):
+            text = f"{said:,}" if isinstance(said, (int, float)) and not isinstance(said, bool) else said
+            label = "" if place else name.replace("_", " ")
+            results.print(f"{label:<18} {text}", markup=False, highlight=False, soft_wrap=True)
+    results.print("Nothing was run.")

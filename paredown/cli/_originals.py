@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paredown.errors import BadInput, BadSetting, NonFiniteAnswer
+from paredown.errors import BadInput, BadSetting
 from paredown.evaluation import Metric, Record, metric_named, record
 from paredown.evaluation.original_files import (
     DEEBERT_THRESHOLDS,
@@ -31,7 +31,6 @@ from paredown.evaluation.original_files import (
     write_glue_submission,
 )
 from paredown.evaluation.timing import milliseconds, spread
-from paredown.evidence import not_a_number
 from paredown.exits import EntropyNats
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
@@ -58,7 +57,8 @@ class Settings:
     tolerance: float | None = None
     exit: str | None = None  # of the plan, else the bundle's own
 
-    def check(self, formats: Sequence[str], output: Path | None) -> None:
+    def check(self, formats: Sequence[str], output: Path | None, for_report: Sequence[str] = ()) -> None:
+        """`for_report` are the flags given that only the report listens to."""
         if unknown := [name for name in formats if name not in FORMATS]:
             raise BadSetting(f"--write knows no {unknown[0]!r}; it knows: {', '.join(FORMATS)}")
         for flag in ("threshold", "patience", "tolerance", "exit"):
@@ -66,6 +66,8 @@ class Settings:
             reported = flag == "exit" and not formats
             if getattr(self, flag) is not None and not reported and not set(heard) & set(formats):
                 raise BadSetting(f"--{flag} is for --write {' or '.join(heard)}")
+        if formats and for_report:
+            raise BadSetting(f"with --write there is no report, so nothing would listen to {', '.join(for_report)}")
         if formats and output is None:
             raise BadSetting("--write needs --output, the folder for the files")
 
@@ -172,7 +174,7 @@ class Files:
     def write(self, rows: list[Encoded], metrics: Sequence[str], groups: Any) -> Written:
         """Run the model once and write all; the first of `metrics` is the task's headline."""
         seen = record(self.model, rows, plan=self.plan)
-        _check(seen)
+        seen.check_finite()
         made = [self._written(name, seen, rows, metrics, groups) for name in self.formats]
         return Written([path for one in made for path in one.files], [line for one in made for line in one.lines])
 
@@ -198,10 +200,3 @@ class Files:
             plan = self.plan.but(exit=EntropyNats(threshold))
             found.append(round(milliseconds(self.model, some, plan, batch_size=1, repeats=1) * len(rows) / 1000, 4))
         return found
-
-
-def _check(seen: Record) -> None:
-    for layer, logits in seen.logits.items():
-        if bool((bad := not_a_number(logits)).any()):
-            where = bad.nonzero().flatten()[:10].tolist()
-            raise NonFiniteAnswer(f"after layer {layer} the model answered NaN or infinity for rows {where}")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from paredown.cli._app import app, people, results
+from paredown.answers import Prediction
+from paredown.cli._app import AsJson, Config, DryRun, app, people, print_forecast, print_json, results
 from paredown.cli._data import Data, LabelColumn, PairColumn, Source, Task, TextColumn
-from paredown.cli._fetch import fetch_encoder, fetch_reviews
+from paredown.cli._fetch import ENCODER, REVIEWS, fetch_encoder, fetch_reviews
 from paredown.errors import BadSetting
 from paredown.evaluation import Evaluation, evaluate
 from paredown.model import AdaptiveModel
@@ -43,28 +45,39 @@ def demo(
     pair_column: PairColumn = None,
     label_column: LabelColumn = None,
     output: Annotated[Path, Option("--output", "-o", help="Folder for all that is made.")] = Path("demo"),
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    config: Config = None,
 ) -> None:
     """Train exits on a small encoder in minutes, on a CPU, and see what they save."""
     began = time.monotonic()
+    recipe = methods.parse(method)
+    if dry_run:
+        return print_forecast(_foreseen(model, task or train, method, output), as_json)
     columns = {"text_column": text_column, "pair_column": pair_column, "label_column": label_column}
     rows = _rows(task, data, train, dev, columns, output / "downloads")
     source = model or str(fetch_encoder(output / "downloads"))
     people.rule(f"{len(rows['train']):,} sentences to train on, {len(rows['test']):,} to test on")
     adaptive = AdaptiveModel.from_pretrained(source, task=rows["kind"], labels=list(rows["labels"]))
-    run(adaptive, methods.parse(method), rows["train"], rows["dev"], output=output / "run", max_length=128)
+    there = output / "run"
+    run(adaptive, recipe, rows["train"], rows["dev"], output=there, max_length=128, progress=not as_json)
     # The threshold is chosen on dev rows and judged on others. Of one rule, and with half a point of caution: the
     # best of many on some rows is seldom the best on others.
     rule = [] if adaptive.plan.exit is None else [adaptive.plan.exit.name]
     choice = evaluate(adaptive, rows["dev"], rule, allowed_drop=0.005, timed_batches=(), max_length=128)
     adaptive.plan = adaptive.plan.but(exit=_cheapest(choice))
-    bundle = output / "run" / "model"
+    bundle = there / "model"
     adaptive.save_pretrained(bundle)
     evaluation = evaluate(adaptive, rows["test"], timed_batches=(1, 32), max_length=128)
     evaluation.save(output / "evaluation")
+    said, minutes = adaptive.predict(SENTENCES), (time.monotonic() - began) / 60
+    if as_json:
+        leaving = [{"text": text, **asdict(one)} for text, one in zip(SENTENCES, said, strict=True)]
+        found = {"bundle": str(bundle), "plan": adaptive.plan.to_json(), "evaluation": evaluation.to_json()}
+        return print_json({**found, "sentences": leaving, "minutes": round(minutes, 2)})
     results.print(
-        evaluation.layer_table(), evaluation.table(), _verdict(evaluation, adaptive.plan), _where(adaptive, SENTENCES)
+        evaluation.layer_table(), evaluation.table(), _verdict(evaluation, adaptive.plan), _where(adaptive.plan, said)
     )
-    minutes = (time.monotonic() - began) / 60
     results.print(f"{minutes:.1f} minutes. Pictures: {output / 'evaluation'}. Next:", highlight=False)
     for command in (
         f"paredown info {bundle}",
@@ -72,6 +85,17 @@ def demo(
         "paredown demo --train my.csv --dev held_out.csv --output mine",
     ):
         results.print(f"  {command}", highlight=False, soft_wrap=True)
+
+
+def _foreseen(model: str | None, rows: str | None, method: str, output: Path) -> dict[str, Any]:
+    """What would be fetched, trained and written; nothing is fetched to count it."""
+    return {
+        "fetched": [package for package, own in ((ENCODER, model), (REVIEWS, rows)) if own is None],
+        "encoder": model or ENCODER,
+        "rows": rows or REVIEWS,
+        "method": method,
+        "written": [str(output / name) for name in ("run", "evaluation")],
+    }
 
 
 def _rows(task: str | None, data: Path | None, train: str | None, dev: str | None, columns: Any, store: Path) -> Any:
@@ -107,8 +131,8 @@ def _verdict(evaluation: Evaluation, plan: Plan) -> str:
     )
 
 
-def _where(model: AdaptiveModel, texts: list[str]) -> Table:
-    table = Table("text", "answer", "score", "layers run", title=f"where sentences leave: {model.plan}")
-    for text, said in zip(texts, model.predict(texts), strict=True):
-        table.add_row(text, str(said.label), f"{said.score:.3f}", "▪" * said.layers + f" {said.layers}")
+def _where(plan: Plan, said: list[Prediction]) -> Table:
+    table = Table("text", "answer", "score", "layers run", title=f"where sentences leave: {plan}")
+    for text, one in zip(SENTENCES, said, strict=True):
+        table.add_row(text, str(one.label), f"{one.score:.3f}", "▪" * one.layers + f" {one.layers}")
     return table

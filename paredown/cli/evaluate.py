@@ -8,16 +8,17 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from paredown.cli._app import AsJson, Config, DryRun, app, people, print_json, results
+from paredown.cli._app import AsJson, Config, DryRun, app, people, print_forecast, print_json, results
 from paredown.cli._data import Data, LabelColumn, PairColumn, SkipBadRows, Source, Task, TextColumn
 from paredown.cli._loading import device_named, load_bundle
 from paredown.cli._originals import Files, Settings, split_of
-from paredown.errors import BadInput, BadPlan, BadSetting
+from paredown.errors import BadInput, BadSetting
 from paredown.evaluation import Cost, metric_named, sweep
 from paredown.evaluation import evaluate as judge
+from paredown.evaluation.report import fitting_rules
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
-from paredown.registry import exits, tasks
+from paredown.registry import tasks
 from paredown.rows import Encoded, encode
 
 BATCH = 64  # rows of a batch in the one pass
@@ -39,7 +40,9 @@ def evaluate(
     label_column: LabelColumn = None,
     skip_bad_rows: SkipBadRows = False,
     rule: Annotated[list[str] | None, Option("--rule", "-r", help="Exit rules; default: all that fit.")] = None,
-    drop: Annotated[float, Option(help="Points of the score that may be lost at the chosen points.")] = 1.0,
+    drop: Annotated[
+        float | None, Option(help="Points of the score that may be lost at the chosen points; default 1.")
+    ] = None,
     metric: Annotated[str | None, Option(help="Default: the task's.")] = None,
     paper: Annotated[str | None, Option(help="Count FLOPs as fastbert or elasticbert did.")] = None,
     timed_batch: Annotated[list[int] | None, Option(help="Batch sizes to measure time at.")] = None,
@@ -58,7 +61,9 @@ def evaluate(
 ) -> None:
     """Score every layer and every exit rule at every speed from one pass over the rows, and measure the time."""
     settings = Settings(threshold or None, patience or None, tolerance, exit)
-    settings.check(formats := tuple(dict.fromkeys(write or ())), output)
+    reported = {"--rule": rule, "--drop": drop, "--paper": paper, "--timed-batch": timed_batch}
+    given = [flag for flag, value in reported.items() if value not in (None, [])]
+    settings.check(formats := tuple(dict.fromkeys(write or ())), output, given)
     split = split_of(formats, split)
     columns = {"text_column": text_column, "pair_column": pair_column, "label_column": label_column}
     source = Source(task, data, {split: rows} if rows else None, columns, skip_bad_rows)
@@ -72,7 +77,7 @@ def evaluate(
     elif not _labelled(encoded):
         raise BadInput(f"the {split} rows have no labels to score by; --write elasticbert, glue or elue needs none")
     if dry_run:
-        return _foresee(model, plan, encoded, _sweeps(model, plan, rule), files, output, as_json)
+        return _foresee(model, plan, encoded, rule or "all", files, output, as_json)
     if files is not None:
         return _write(files, encoded, metrics, found.groups, as_json)
     evaluation = judge(
@@ -81,7 +86,7 @@ def evaluate(
         rule or "all",
         metric_named(metrics[0], found.groups),
         plan=plan,
-        allowed_drop=drop / 100,
+        allowed_drop=(1.0 if drop is None else drop) / 100,
         paper=paper,  # type: ignore[arg-type]
         batch_size=BATCH,
         timed_batches=tuple(timed_batch or (1, 32)),
@@ -126,26 +131,16 @@ def _write(files: Files, rows: list[Encoded], metrics: list[str], groups: Any, a
         people.print(f"written: {path}", highlight=False, soft_wrap=True)
 
 
-def _sweeps(model: AdaptiveModel, plan: Plan, wanted: list[str] | None) -> list[Any]:
-    """The rules a report would sweep."""
-    found = []
-    for rule in map(exits.of, wanted) if wanted else map(exits.make, exits.names()):
-        try:
-            model.check(plan.but(exit=rule))
-        except BadPlan:
-            if wanted:
-                raise
-            continue
-        if wanted or rule.knob:
-            found.append(rule)
-    return found
+def _asked(model: AdaptiveModel, plan: Plan) -> tuple[int, ...]:
+    """Layers run at every place where a row can leave before the end."""
+    return tuple(run for run, layer in enumerate(model.depth_of(plan)[:-1], 1) if str(layer) in model.heads)
 
 
 def _foresee(
     model: AdaptiveModel,
     plan: Plan,
     rows: list[Encoded],
-    swept: list[Any],
+    wanted: str | list[str],
     files: Files | None,
     output: Path | None,
     as_json: bool,
@@ -153,13 +148,14 @@ def _foresee(
     """What would run and be written."""
     lengths = torch.tensor([len(row) for row in rows])
     if files is None:
+        swept = fitting_rules(wanted, model.kind, _asked(model, plan), model.doubt is not None)
         rules = [f"{rule.name}, {len(sweep(rule))} points" for rule in swept]
         drawn = PICTURES if swept else PICTURES[:1]
         names = ["evaluation.json", "curves.csv", *[f"{name}.{ending}" for name in drawn for ending in ("png", "svg")]]
     else:
         rules = ["full depth" if rule is None else str(rule) for rule in files.rules()]
         names = files.names()
-    found: dict[str, Any] = {
+    found = {
         "rows": len(rows),
         "labelled": _labelled(rows),
         "batches": -(-len(rows) // BATCH),
@@ -169,14 +165,7 @@ def _foresee(
         "rules": rules,
         "files": [str(output / name) for name in names] if output else [],
     }
-    if as_json:
-        return print_json(found)
-    for name, value in found.items():
-        for place, said in enumerate(value if isinstance(value, list) else [value]):
-            text = f"{said:,}" if isinstance(said, (int, float)) and not isinstance(said, bool) else said
-            label = "" if place else name.replace("_", " ")
-            results.print(f"{label:<18} {text}", markup=False, highlight=False, soft_wrap=True)
-    results.print("Nothing was run.")
+    print_forecast(found, as_json)
 
 
 def _work(model: AdaptiveModel, plan: Plan, lengths: torch.Tensor) -> int:

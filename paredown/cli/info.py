@@ -11,7 +11,7 @@ from rich.table import Table
 from transformers import AutoConfig
 
 from paredown.bundle import FACTS
-from paredown.cli._app import AsJson, app, print_json, results
+from paredown.cli._app import AsJson, Config, app, print_json, results
 from paredown.cli._loading import check_place, first_line, is_bundle, load_any
 from paredown.cli.train import score_table
 from paredown.errors import BadBundle, CannotWalk
@@ -25,6 +25,7 @@ SIZES = ("hidden_size", "d_model", "dim", "emb_dim")  # how configs call the wid
 def info(
     model: Annotated[str, typer.Argument(help="A bundle, a Hugging Face folder or a hub id.")],
     as_json: AsJson = False,
+    config: Config = None,
 ) -> None:
     """Say whether a model can be walked and what it would get; of a bundle: its plan, heads and scores."""
     check_place(model)

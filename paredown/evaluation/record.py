@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paredown.errors import BadInput
+from paredown.errors import BadInput, NonFiniteAnswer
 from paredown.evaluation.metrics import Metric
-from paredown.evidence import Evidence
+from paredown.evidence import Evidence, not_a_number
 from paredown.kinds import IGNORED, Kind
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
@@ -53,6 +53,13 @@ class Record:
         if self.dropped_to is None:
             return self.lengths.unsqueeze(1).expand(-1, self.stops[-1])
         return self.dropped_to
+
+    def check_finite(self) -> None:
+        """Raise where a head answered NaN or infinity: no rule and no score can make sense of it."""
+        for layer, logits in self.logits.items():
+            if bool((bad := not_a_number(logits)).any()):
+                where = bad.nonzero().flatten()[:10].tolist()
+                raise NonFiniteAnswer(f"after layer {layer} the model answered NaN or infinity for rows {where}")
 
     def evidence(self, layer: int) -> Evidence:
         """What an exit rule sees after so many layers; kept, so that what it computes of it is computed once."""

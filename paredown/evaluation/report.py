@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from rich.table import Table
 
-from paredown.errors import BadInput, BadPlan, BadSetting, NonFiniteAnswer
+from paredown.errors import BadInput, BadPlan, BadSetting
 from paredown.evaluation.cost import Bill, Cost, Paper
 from paredown.evaluation.frontier import Point, area, front
 from paredown.evaluation.intervals import intervals
@@ -21,7 +21,7 @@ from paredown.evaluation.metrics import Metric, metric_for, metric_named
 from paredown.evaluation.record import Record, record
 from paredown.evaluation.replay import SPEEDS, point, replay, sweep
 from paredown.evaluation.timing import milliseconds, spread
-from paredown.evidence import not_a_number
+from paredown.kinds import Kind
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.registry import exits
@@ -136,10 +136,13 @@ def evaluate(
     encoded = _encoded(model, rows, max_length)
     measure = metric_named(metric) if isinstance(metric, str) else metric or metric_for(model.kind)
     seen = record(model, encoded, batch_size, plan)
-    _check(seen)
+    if seen.labels is None:
+        raise BadInput("every row needs a label to be evaluated")
+    seen.check_finite()
+    swept = fitting_rules(rules, seen.kind, tuple(seen.stops[:-1]), bool(seen.doubt))
     cost = Cost.of(model, plan.reduce) if paper is None else Cost.of_paper(paper, model.config, grown=len(model.grown))
     judge = _Judge(seen, measure, Bill(seen, cost), resamples, seed)
-    curves = {str(rule.name): judge.curve(rule, speeds) for rule in _rules(rules, seen)}
+    curves = {str(rule.name): judge.curve(rule, speeds) for rule in swept}
     full, per_layer = judge.full(), judge.per_layer()
     chosen = judge.chosen(curves, plan.exit, full["score"] - allowed_drop)
     return Evaluation(
@@ -215,35 +218,30 @@ def _encoded(model: AdaptiveModel, rows: Any, max_length: int | None) -> list[En
     return encode(model.tokenizer, as_rows(rows), model.kind, model.labels, max_length)
 
 
-def _check(seen: Record) -> None:
-    if seen.labels is None:
-        raise BadInput("every row needs a label to be evaluated")
-    for layer, logits in seen.logits.items():
-        if bool((bad := not_a_number(logits)).any()):
-            where = bad.nonzero().flatten()[:10].tolist()
-            raise NonFiniteAnswer(f"after layer {layer} the model answered NaN or infinity for rows {where}")
+def fitting_rules(rules: str | Sequence[Any], kind: Kind, asked: tuple[int, ...], has_doubt: bool) -> list[Any]:
+    """The rules to sweep: those named, which must suit the answers; of "all", those that do and have a knob to turn.
 
-
-def _rules(rules: str | Sequence[Any], seen: Record) -> list[Any]:
-    """The rules to sweep; of "all", those that suit the answers and have something to set."""
-    if not isinstance(rules, str):
-        found = [exits.of(rule) for rule in rules]
-        if len({rule.name for rule in found}) < len(found):
-            raise BadSetting("every rule can be swept once; two have the same name")
-        return found
-    if rules != "all":
-        return [exits.of(rules)]
-    asked = tuple(seen.stops[:-1])
-    found = []
-    for name in exits.names() if asked else []:
-        rule = exits.make(name)
-        try:
-            rule.check(seen.kind, asked, bool(seen.doubt))
-        except BadPlan:
-            continue
-        if rule.knob:
-            found.append(rule)
+    `asked` are the counts of layers run after which a head answers, the end left out.
+    """
+    if rules == "all":
+        known = [exits.make(name) for name in exits.names()] if asked else []
+        return [rule for rule in known if rule.knob and _suits(rule, kind, asked, has_doubt)]
+    found = [exits.of(rule) for rule in ([rules] if isinstance(rules, str) else rules)]
+    if len({rule.name for rule in found}) < len(found):
+        raise BadSetting("every rule can be swept once; two have the same name")
+    if found and not asked:
+        raise BadPlan(f"no layer before the last has a head, so {found[0].name} would never be asked")
+    for rule in found:
+        rule.check(kind, asked, has_doubt)
     return found
+
+
+def _suits(rule: Any, kind: Kind, asked: tuple[int, ...], has_doubt: bool) -> bool:
+    try:
+        rule.check(kind, asked, has_doubt)
+    except BadPlan:
+        return False
+    return True
 
 
 def _timings(

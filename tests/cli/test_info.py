@@ -46,6 +46,13 @@ def test_a_bundle(model: AdaptiveModel, tmp_path: Path, capsys: Any) -> None:
     assert "entropy:0.9" in lines and "certificate   none" in lines and "pooler (pool=first)" in lines
 
 
+def test_settings_from_a_file(model: AdaptiveModel, tmp_path: Path, capsys: Any) -> None:
+    model.save_pretrained(tmp_path / "b")
+    (tmp_path / "run.yaml").write_text(f"model: {tmp_path / 'b'}\nas-json: true\n")
+    assert main(["info", "--config", str(tmp_path / "run.yaml")]) == 0
+    assert json.loads(capsys.readouterr().out)["bundle"] == str(tmp_path / "b")
+
+
 def test_scores_are_shown(model: AdaptiveModel, tmp_path: Path, capsys: Any) -> None:
     model.save_pretrained(tmp_path / "b")
     path = tmp_path / "b" / FACTS

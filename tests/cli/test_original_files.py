@@ -88,6 +88,12 @@ def test_deebert(made: str, data: Path, tmp_path: Path, capsys: Any) -> None:
     assert lines[9] == f"Result: {score}" and said.err.count("written:") == 3
 
 
+def test_settings_from_a_file(made: str, data: Path, tmp_path: Path, capsys: Any) -> None:
+    settings = tmp_path / "run.yaml"
+    settings.write_text(f"task: mrpc\ndata: {data}\noutput: {tmp_path / 'out'}\nwrite: deebert\nthreshold: 0.1\n")
+    assert foreseen(["evaluate", made, "--config", str(settings)], capsys) == {"entropy_0.1.npy", "each_layer.npy"}
+
+
 def test_elasticbert(made: str, data: Path, tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "out"
     line = ["evaluate", made, "--task", "elue-mrpc", "--data", str(data), "-o", str(out), "--write", "elasticbert"]
@@ -187,6 +193,10 @@ def test_the_work_of_a_pass_is_what_the_report_bills_for_asking_every_head(made:
         ("mrpc", ["--write", "deebert", "--patience", "2"], "--patience is for --write elasticbert or elue"),
         ("mrpc", ["--write", "elasticbert", "--threshold", "-1"], "must be a number of 0.0 or more"),
         ("mrpc", ["--threshold", "0.1"], "--threshold is for --write"),
+        ("mrpc", ["--write", "deebert", "-r", "entropy", "--drop", "0"], "nothing would listen to --rule, --drop"),
+        ("mrpc", ["--write", "glue", "--paper", "fastbert", "--timed-batch", "4"], "listen to --paper, --timed-batch"),
+        ("mrpc", ["-r", "learned", "-r", "patience:2,tolerance=1", "--dry-run"], "tolerance is for numbers"),
+        ("mrpc", ["-r", "entropy", "-r", "entropy:0.2", "--dry-run"], "two have the same name"),
         ("mrpc", ["--split", "test"], "no labels to score by; --write"),
         ("mrpc", ["--write", "elasticbert", "--tolerance", "0.5", "--patience", "2"], "leave it out"),
         ("mnli", ["--write", "glue"], "the answers to mnli are contradiction, entailment, neutral"),

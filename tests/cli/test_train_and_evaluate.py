@@ -92,6 +92,18 @@ def test_settings_from_a_file_and_flags_that_win(
     assert "'epoch' is not a setting of this command" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("written", ["finetune", "[finetune]", "[joint, finetune]"])
+def test_one_value_will_do_where_several_may_be_given(
+    encoder: Path, files: dict[str, str], tmp_path: Path, capsys: Any, written: str
+) -> None:
+    settings = tmp_path / "run.yaml"
+    settings.write_text(f"train: {files['train']}\nmethod: {written}\n")
+    line = ["train", str(encoder), "-o", str(tmp_path / "run"), "--config", str(settings), "--dry-run", "--json"]
+    assert main(line) == 0
+    stages = json.loads(capsys.readouterr().out)["stages"]
+    assert list(dict.fromkeys(stage["method"] for stage in stages)) == written.strip("[]").split(", ")
+
+
 @pytest.mark.parametrize(
     "change, said",
     [
@@ -166,8 +178,24 @@ def test_the_demo_on_ones_own_rows(encoder: Path, files: dict[str, str], tmp_pat
         "-m",
         "deebert:epochs=1,exit_epochs=1",
     ]
-    assert main(["demo", "-o", str(tmp_path / "demo"), *own]) == 0
-    assert "where sentences leave" in capsys.readouterr().out
+    assert main(["demo", "-o", str(tmp_path / "demo"), *own, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert AdaptiveModel.from_pretrained(found["bundle"]).plan.to_json() == found["plan"]
+    assert found["evaluation"]["rows"] == 24
+    assert all(1 <= one["layers"] <= 4 and one["label"] in ("bad", "good") for one in found["sentences"])
+
+
+def test_the_demo_says_what_it_would_do(encoder: Path, tmp_path: Path, capsys: Any) -> None:
+    settings = tmp_path / "demo.yaml"
+    settings.write_text(f"output: {tmp_path / 'demo'}\n")
+    line = ["demo", "--config", str(settings), "--dry-run"]
+    assert main([*line, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["fetched"] == [_fetch.ENCODER, _fetch.REVIEWS]
+    assert main([*line, "--model", str(encoder)]) == 0
+    said = capsys.readouterr().out
+    assert _fetch.ENCODER not in said and _fetch.REVIEWS in said and "Nothing was run." in said
+    assert main([*line, "--method", "fastbrt"]) == 1
+    assert "did you mean 'fastbert'?" in capsys.readouterr().err and not (tmp_path / "demo").exists()
 
 
 def test_reviews_near_zero_are_left_out_and_splits_do_not_overlap(index: None, tmp_path: Path) -> None:
