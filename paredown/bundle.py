@@ -40,12 +40,14 @@ def load(
     num_labels: int | None = None,
     labels: list[str] | None = None,
     plan: Plan | dict[str, Any] | str | None = None,
+    depth: int | None = None,
     **stock_settings: Any,
 ) -> AdaptiveModel:
     """A model from a bundle, a Hugging Face folder or a hub id.
 
     `task` is a kind of answer (single_label, multi_label, regression, token_label) or a task of the catalogue;
-    a bundle knows its own. Other settings (dtype, revision, attn_implementation, …) go to transformers.
+    a bundle knows its own. `depth` keeps the first so many layers. Other settings (dtype, revision,
+    attn_implementation, …) go to transformers.
     """
     folder = Path(source)
     facts = _facts(folder) if (folder / FACTS).is_file() else None
@@ -56,16 +58,22 @@ def load(
         kind = KINDS[facts["kind"]]
         model = AdaptiveModel(*_stock(source, kind, None, stock_settings, complete=True), kind)
         _restore(model, folder, facts)
-    elif (foreign := FOREIGN.get(_model_type(folder))) is not None:
-        model = foreign(folder, task=task, num_labels=num_labels, labels=labels, **stock_settings)
+    elif (foreign := FOREIGN.get(model_type(folder))) is not None:
+        model = foreign(folder, task=task, num_labels=num_labels, labels=labels, depth=depth, **stock_settings)
     else:
         kind, known = kind_of(task)
-        model = AdaptiveModel(
-            *_stock(source, kind, labels_of(kind, num_labels, labels or known), stock_settings), kind
-        )
+        model = AdaptiveModel(*_stock(source, kind, labels_of(kind, num_labels, labels or known), stock_settings), kind)
     if plan is not None:
         model.plan = Plan.of(plan)
-        model.check(model.plan)
+    if depth is not None:
+        if plan is not None and model.plan.depth is not None:
+            raise BadSetting("the plan names its layers itself; leave depth out")
+        if not 1 <= depth <= len(model.depth):
+            raise BadSetting(
+                f"{source} runs {len(model.depth)} layers; depth must be 1 to {len(model.depth)}, not {depth}"
+            )
+        model.plan = model.plan.but(depth=model.depth[:depth])
+    model.check(model.plan)
     # Weights mapped from a file start anywhere in memory, and some kernels round differently there.
     for parameter in model.parameters():
         if parameter.data_ptr() % 64:
@@ -211,7 +219,7 @@ def _restore(model: AdaptiveModel, folder: Path, facts: dict[str, Any]) -> None:
         raise BadBundle(f"{folder / FACTS}: {error}") from error
 
 
-def _model_type(folder: Path) -> str:
+def model_type(folder: Path) -> str:
     try:
         return str(json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type"))
     except (OSError, ValueError, RecursionError, AttributeError):  # a hub id, or what transformers will complain of

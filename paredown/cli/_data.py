@@ -47,3 +47,9 @@ class Source:
             return None
         columns: dict[str, Any] = self.columns or {}
         return read_rows(path, **columns, labels=labels, kind=kind, skip_bad_rows=self.skip_bad_rows)
+
+
+def metrics_of(rows: Any, task: str | None) -> list[str]:
+    """The metrics of rows, the headline first; ranked rows have one of their own."""
+    own = () if task is None or rows.groups is not None else tasks.make(task).metrics
+    return list(own) or [rows.metric]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from paredown.bundle import FACTS
 from paredown.errors import BadBundle, BadSetting
 from paredown.model import AdaptiveModel
+from paredown.registry import methods
 
 
 def is_bundle(source: str) -> bool:
@@ -40,6 +42,25 @@ def load_any(source: str, **settings: Any) -> AdaptiveModel:
         return AdaptiveModel.from_pretrained(source, **settings)
     except BadBundle as error:
         raise BadBundle(first_line(error)) from None
+
+
+def model_for(source: str, rows: Any, seed: int, depth: int | None = None) -> AdaptiveModel:
+    """A model to train on rows: new answers for an encoder, those it has for a bundle, if they are the rows'."""
+    torch.manual_seed(seed)  # a new classifier is random
+    if not is_bundle(source):
+        return load_any(source, task=rows.kind, labels=list(rows.labels), depth=depth)
+    model = load_any(source, depth=depth)
+    if model.kind.name != rows.kind or (rows.kind != "regression" and set(model.labels) != set(rows.labels)):
+        theirs = f"{rows.kind} rows labelled {', '.join(rows.labels)}"
+        raise BadSetting(f"{source} answers {model.kind.name} with {', '.join(model.labels)}, not {theirs}")
+    return model
+
+
+def method_settled(text: str, **given: Any) -> Any:
+    """A method with the settings that flags give to all."""
+    return dataclasses.replace(
+        methods.parse(text), **{name: value for name, value in given.items() if value is not None}
+    )
 
 
 def first_line(error: Exception) -> str:

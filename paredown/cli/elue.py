@@ -9,14 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 from rich.table import Table
 
 from paredown.bundle import FACTS
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_json, results
-from paredown.cli._loading import check_place, device_named, is_bundle, load_bundle
-from paredown.cli.train import _model, _settled
+from paredown.cli._loading import check_place, device_named, is_bundle, load_bundle, method_settled, model_for
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation import elue as benchmark
 from paredown.evaluation.cost import Cost
@@ -27,7 +25,6 @@ from paredown.evaluation.original_files import Point as Submitted
 from paredown.evaluation.original_files import benchmark_name, write_elue_submission
 from paredown.evaluation.record import record
 from paredown.model import AdaptiveModel
-from paredown.plan import Plan
 from paredown.registry import exits, tasks
 from paredown.rows import Row, encode
 from paredown.tasks import Read
@@ -63,11 +60,11 @@ def elue(
     config: Config = None,
 ) -> None:
     """Run a model over ELUE's tasks: exits trained once and used at several settings, or the first layers alone."""
-    chosen = [_settled(text, head, epochs, lr) for text in method or ([] if depth else [USUAL])]
+    chosen = [method_settled(text, head=head, epochs=epochs, lr=lr) for text in method or ([] if depth else [USUAL])]
     rules = [exits.parse(text) for text in rule or ("entropy_nats", "patience")]
     settings = {"precision": precision, "seed": seed, "batch_size": batch_size, "compile": compile}
     settings |= {"progress": not as_json}
-    alone = _settled("finetune", None, epochs, lr)
+    alone = method_settled("finetune", epochs=epochs, lr=lr)
     runs = Runs(encoder, data, output, chosen, alone, depth or [], rules, max_length, settings)
     if len({rule.name for rule in rules}) < len(rules):
         raise BadSetting("every rule can be tried once; two have the same name")
@@ -224,11 +221,7 @@ class Runs:
 
     def fresh(self, rows: Read, depth: int | None) -> tuple[AdaptiveModel, list[Any]]:
         """A model to train, and the methods it is trained by."""
-        torch.manual_seed(self.settings["seed"])  # the classifier is new and random
-        model = _model(self.encoder, rows)
-        if depth is not None:
-            model.plan = Plan(depth=tuple(range(depth)))
-            model.check(model.plan)
+        model = model_for(self.encoder, rows, self.settings["seed"], depth)
         return model, [_suited(method, model) for method in ([self.alone] if depth else self.methods)]
 
     def _model(self, one: ElueTask, folder: Path, depth: int | None) -> AdaptiveModel:

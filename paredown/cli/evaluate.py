@@ -9,7 +9,7 @@ import torch
 import typer
 
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_forecast, print_json, results
-from paredown.cli._data import Data, LabelColumn, PairColumn, SkipBadRows, Source, Task, TextColumn
+from paredown.cli._data import Data, LabelColumn, PairColumn, SkipBadRows, Source, Task, TextColumn, metrics_of
 from paredown.cli._loading import device_named, load_bundle
 from paredown.cli._originals import Files, Settings, split_of
 from paredown.errors import BadInput, BadSetting
@@ -18,7 +18,6 @@ from paredown.evaluation import evaluate as judge
 from paredown.evaluation.report import fitting_rules
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
-from paredown.registry import tasks
 from paredown.rows import Encoded, encode
 
 BATCH = 64  # rows of a batch in the one pass
@@ -71,7 +70,7 @@ def evaluate(
     files = Files(formats, output, task, rows or "", split, settings, model, plan) if formats and output else None
     found = source.read(split, () if model.kind.name == "regression" else tuple(model.labels), model.kind.name)
     encoded = encode(model.tokenizer, found.rows, model.kind, model.labels, max_length)
-    metrics = _metrics(metric, task, found)
+    metrics = [metric] if metric else metrics_of(found, task)
     if files is not None:
         files.check(_labelled(encoded), len(found.bad))
     elif not _labelled(encoded):
@@ -106,12 +105,6 @@ def _loaded(bundle: str, exit: str | None) -> tuple[AdaptiveModel, Plan]:
     plan = model.plan if exit is None else model.plan.but(exit=None if exit.lower() == "none" else exit)
     model.check(plan)
     return model, plan
-
-
-def _metrics(metric: str | None, task: str | None, found: Any) -> list[str]:
-    """The headline first; ranked rows have one of their own."""
-    own = () if task is None or found.groups is not None else tasks.make(task).metrics
-    return [metric] if metric else list(own) or [found.metric]
 
 
 def _labelled(rows: list[Encoded]) -> bool:

@@ -17,7 +17,7 @@ import typer
 from rich.table import Table
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
-from paredown.bundle import _model_type, staged
+from paredown.bundle import model_type, staged
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_json, results
 from paredown.cli._loading import check_place, first_line, is_bundle, load_any
 from paredown.errors import BadBundle, BadSetting
@@ -121,7 +121,7 @@ def _model(source: str, from_scratch: bool, seed: int) -> AdaptiveModel:
     check_place(source)
     if from_scratch:
         return _fresh(source, seed)
-    if _model_type(Path(source)) == "elasticbert":
+    if model_type(Path(source)) == "elasticbert":
         return load_elasticbert(source, pretraining=True)
     if not is_bundle(source):
         return load_any(source, labels=list(LABELS))

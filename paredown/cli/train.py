@@ -6,20 +6,24 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 from rich.table import Table
 
-from paredown.bundle import FACTS
 from paredown.cli._app import AsJson, Config, DryRun, app, print_json, results
-from paredown.cli._data import Data, LabelColumn, PairColumn, SkipBadRows, Source, Task, TextColumn
+from paredown.cli._data import Data, LabelColumn, PairColumn, SkipBadRows, Source, Task, TextColumn, metrics_of
+from paredown.cli._loading import method_settled, model_for
 from paredown.errors import BadSetting
-from paredown.evaluation.cost import Cost
+from paredown.evaluation import Cost, metric_named, record
+from paredown.evaluation.elue import static_point
+from paredown.evaluation.plots import save_depths
 from paredown.model import AdaptiveModel
-from paredown.registry import methods
 from paredown.training import train as run
-from paredown.training.batches import Batches
+from paredown.training.batches import Batches, lengths
 from paredown.training.batches import Data as TrainingData
+from paredown.training.checkpoint import write_json
 from paredown.training.guard import freeze
+from paredown.training.report import Report
 
 Option = typer.Option
 
@@ -29,6 +33,9 @@ def train(
     model: Annotated[str, typer.Argument(help="A Hugging Face folder or hub id, or a bundle to train further.")],
     output: Annotated[Path, Option("--output", "-o", help="Folder of the run; the bundle ends in OUTPUT/model.")],
     method: Annotated[list[str] | None, Option("--method", "-m", help="fastbert, joint:distill=1.0, …")] = None,
+    depth: Annotated[
+        list[int] | None, Option(min=1, help="The first so many layers; several: a model of each.")
+    ] = None,
     head: Annotated[str | None, Option(help="Which head, for every method: attention, pooler, …")] = None,
     task: Task = None,
     data: Data = None,
@@ -60,49 +67,87 @@ def train(
         raise BadSetting("there are no training rows: give --train, or --task and --data")
     held = source.read("dev", found.labels, found.kind)
     more = Source(None, None, {"train": unlabelled}, columns, skip_bad_rows).read("train") if unlabelled else None
-    adaptive = _model(model, found)
-    chosen = [_settled(text, head, epochs, lr) for text in method or ["fastbert"]]
-    rows = (found.rows, held.rows if held else None, more.rows if more else None)
+    chosen = [method_settled(text, head=head, epochs=epochs, lr=lr) for text in method or ["fastbert"]]
+    depths = sorted(set(depth or ()), reverse=True)
+    folders = {each: output / f"depth_{each}" for each in depths} if len(depths) > 1 else {(*depths, None)[0]: output}
+    first = model_for(model, found, seed, next(iter(folders)))
+    extra = more.rows if more else None
+    ready = TrainingData.read(first, found.rows, extra, held.rows if held else None, max_length)  # once for all depths
     if dry_run:
-        return _foresee(adaptive, chosen, rows, batch_size, max_length, as_json)
-    metric = held.metric if held else None
-    report = run(
-        adaptive,
-        chosen,
-        rows[0],
-        rows[1],
-        output=output,
-        unlabelled=rows[2],
-        metric=metric,
-        seed=seed,
-        batch_size=batch_size,
-        max_length=max_length,
-        precision=precision,
-        trackers=tracker or (),
-        compile=compile,
-        progress=not as_json,
-    )
-    if as_json:
-        return print_json({"bundle": str(output / "model"), **report.to_json()})
-    if adaptive.scores:
-        results.print(score_table(adaptive.scores))
-    results.print(f"The bundle is in {output / 'model'}, its plan: {adaptive.plan}", highlight=False)
+        stages = [_foresee(model_for(model, found, seed, each), chosen, ready, batch_size) for each in folders]
+        return _show_stages([stage for its in stages for stage in its], as_json)
+    metric = metric_named(metrics_of(held, task)[0], held.groups) if held else None
+    made = Made(metric, ready)
+    for each, folder in folders.items():
+        adaptive = model_for(model, found, seed, each)
+        report = run(
+            adaptive,
+            chosen,
+            ready.train,
+            ready.dev,
+            output=folder,
+            unlabelled=ready.extra,
+            metric=metric,
+            seed=seed,
+            batch_size=batch_size,
+            precision=precision,
+            trackers=tracker or (),
+            compile=compile,
+            progress=not as_json,
+        )
+        made.add(folder / "model", adaptive, report)
+    if len(folders) == 1:
+        return made.show(as_json)
+    made.compare(output, as_json)
 
 
-def _model(name: str, found: Any) -> AdaptiveModel:
-    if not (Path(name) / FACTS).is_file():
-        return AdaptiveModel.from_pretrained(name, task=found.kind, labels=list(found.labels))
-    model = AdaptiveModel.from_pretrained(name)
-    if model.kind.name != found.kind or (found.kind != "regression" and set(model.labels) != set(found.labels)):
-        theirs = f"{found.kind} rows labelled {', '.join(found.labels)}"
-        raise BadSetting(f"{name} answers {model.kind.name} with {', '.join(model.labels)}, not {theirs}")
-    return model
+@dataclasses.dataclass
+class Made:
+    """The bundles of one command: one, or one for every depth."""
+
+    metric: Any
+    rows: TrainingData
+    runs: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+    def add(self, bundle: Path, model: AdaptiveModel, report: Report) -> None:
+        self.model, self.report = model, report
+        facts = {"bundle": str(bundle), "layers_kept": len(model.depth), "parameters": used_parameters(model)}
+        if self.rows.dev:
+            facts |= static_point(record(model, self.rows.dev), self.metric, Cost.of(model))
+        self.runs.append(facts)
+
+    def show(self, as_json: bool) -> None:
+        (made,) = self.runs
+        if as_json:
+            return print_json({"bundle": made["bundle"], **self.report.to_json()})
+        if self.model.scores:
+            results.print(score_table(self.model.scores))
+        results.print(f"The bundle is in {made['bundle']}, its plan: {self.model.plan}", highlight=False)
+
+    def compare(self, output: Path, as_json: bool) -> None:
+        """Every depth in a table, as JSON and as a picture."""
+        metric = getattr(self.metric, "__name__", "")
+        write_json(output / "depths.json", {"metric": metric, "depths": self.runs})
+        if as_json:
+            return print_json({"metric": metric, "depths": self.runs})
+        table = Table("layers", "parameters", f"dev {metric}", "MFLOPs", "speed-up")
+        for made in self.runs:
+            scored = ("", "", "")
+            if "score" in made:
+                speedup = f"{made['flops_speedup']:.2f}×"
+                scored = (f"{100 * made['score']:.2f}", f"{made['flops'] / 1e6:,.1f}", speedup)
+            table.add_row(str(made["layers_kept"]), f"{made['parameters']:,}", *scored)
+        results.print(table)
+        results.print(f"The bundles are in {output}/depth_N/model.", highlight=False, soft_wrap=True)
+        if self.rows.dev:
+            for path in save_depths(self.runs, metric, output):
+                results.print(f"written: {path}", highlight=False)
 
 
-def _settled(text: str, head: str | None, epochs: float | None, lr: float | None) -> Any:
-    """A method with the settings that flags give to all."""
-    given = {name: value for name, value in (("head", head), ("epochs", epochs), ("lr", lr)) if value is not None}
-    return dataclasses.replace(methods.parse(text), **given)
+def used_parameters(model: AdaptiveModel) -> int:
+    """Parameters that the plan puts to use."""
+    idle = model.idle(model.depth)
+    return sum(value.numel() for name, value in model.named_parameters() if name not in idle)
 
 
 def score_table(scores: dict[str, Any]) -> Table:
@@ -112,41 +157,41 @@ def score_table(scores: dict[str, Any]) -> Table:
     return table
 
 
-def _foresee(
-    model: AdaptiveModel, chosen: list[Any], rows: Any, batch_size: int | None, max_length: int | None, as_json: bool
-) -> None:
+def _foresee(model: AdaptiveModel, chosen: list[Any], data: TrainingData, batch_size: int | None) -> list[Any]:
     """The stages that would run: steps, what they train, and the work in FLOPs."""
-    labelled, held, more = rows
-    data = TrainingData.read(model, labelled, more, held, max_length)
     stages = []
     for method in chosen:
         method.check(model)
         method.grow(model)
         cost = Cost.of(model)
         for stage in method.stages(model):
-            used = data.rows(stage)
+            used, depth = torch.from_numpy(lengths(data.rows(stage))).long(), stage.depth or model.depth
             trained = freeze(model, stage)
             whole = any(name in trained for name in model.body)
-            forward = sum(cost.full(len(row)) + sum(work(len(row)) for work in cost.heads.values()) for row in used)
+            heads = sum(cost.heads[layer](used) for layer in depth if layer in cost.heads)
+            forward = int((cost.full(used, depth) + heads).sum())
             size = batch_size or stage.batch_size
             stages.append(
                 {
                     "method": method.name,
                     "stage": stage.name,
+                    "layers": len(depth),
                     "rows": len(used),
-                    "steps": Batches([len(row) for row in used], size, (0,)).steps(stage.epochs),
+                    "steps": Batches(used.numpy(), size, (0,)).steps(stage.epochs),
                     "batch_size": size,
                     "trained_parameters": sum(parameter.numel() for parameter in trained.values()),
                     # A backward pass costs two forward passes; through a frozen encoder there is none.
                     "flops": int(forward * stage.epochs * (3 if whole else 1)),
                 }
             )
+    return stages
+
+
+def _show_stages(stages: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         return print_json({"stages": stages})
-    table = Table("method", "stage", "rows", "steps", "rows per step", "trained parameters", "TFLOPs")
+    table = Table("method", "stage", "layers", "rows", "steps", "rows per step", "trained parameters", "TFLOPs")
     for entry in stages:
-        numbers = (entry["rows"], entry["steps"], entry["batch_size"], entry["trained_parameters"])
-        table.add_row(
-            entry["method"], entry["stage"], *[f"{number:,}" for number in numbers], f"{entry['flops'] / 1e12:,.1f}"
-        )
+        method, stage, *numbers, flops = entry.values()
+        table.add_row(method, stage, *[f"{number:,}" for number in numbers], f"{flops / 1e12:,.1f}")
     results.print(table, "Nothing was run.")

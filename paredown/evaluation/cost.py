@@ -6,7 +6,7 @@ tokens. Its coefficients are counted once, on four short rows, and are exact int
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -84,12 +84,13 @@ class Cost:
         heads = {place: head for place in range(own + grown)}
         return cls(start, (layer,) * own, head, heads, padded_to=padded_to, grown=(layer,) * grown)
 
-    def full(self, lengths: Tokens) -> Tokens:
-        """FLOPs of the stock model: every layer, its own classifier, no exit."""
+    def full(self, lengths: Tokens, depth: Sequence[int] | None = None) -> Tokens:
+        """FLOPs of the stock model: every layer (or those of `depth`), its own classifier, no exit."""
         length: Any = lengths
         if self.padded_to is not None:
             length = lengths * 0 + self.padded_to
-        return self.start(length) + sum(work(length) for work in self.layers) + self.classifier(length)
+        layers = self.layers if depth is None else [(self.layers + self.grown)[layer] for layer in depth]
+        return self.start(length) + sum(work(length) for work in layers) + self.classifier(length)
 
     def by_exit(self, record: Record, exits: bool = True) -> Tensor:
         """[rows, layers run] FLOPs of a row that leaves after 1, 2, … layers; `exits`: asking every head on the way."""

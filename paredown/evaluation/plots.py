@@ -54,6 +54,19 @@ def save_elue(standing: Standing, folder: str | Path) -> list[Path]:
     return _saved({"elue": elue(standing)}, folder)
 
 
+def save_depths(points: list[dict[str, Any]], metric: str, folder: str | Path) -> list[Path]:
+    """depths as PNG and SVG: the score of several depths against their cost."""
+    with _styled() as Figure:
+        axes = Figure(figsize=(4.6, 3.0)).subplots()
+        at = [(point["flops"] / 1e6, 100 * point["score"]) for point in points]
+        axes.plot(*zip(*at), color=COLOURS[0], marker="o", markersize=4, linewidth=1.2)
+        for point, place in zip(points, at):
+            axes.annotate(str(point["layers_kept"]), place, xytext=(4, -9), textcoords="offset points", color=GREY)
+        axes.set_xlabel("MFLOPs per row (numbers: layers)")
+        axes.set_ylabel(f"{metric.replace('_', ' ')}, %")
+    return _saved({"depths": axes.figure}, folder)
+
+
 def score_against_cost(evaluation: Evaluation) -> Any:
     """A line for each rule, the best of its points at each cost; the full model as a level with its interval."""
     with _styled() as Figure:

@@ -118,7 +118,7 @@ def test_says_what_it_would_do(encoder: Path, data: Path, tmp_path: Path, capsys
         (["--method", "fastbrt"], "did you mean 'fastbert'?"),
         (["--save-baseline", "curve.json", "--depth", "2"], "needs --depth twice or more"),
         (["--baseline", "absent.json"], "no curve can be read from absent.json"),
-        (["--depth", "9", "--depth", "2", "--save-baseline", "curve.json"], "layers 0 to 3"),
+        (["--depth", "9", "--depth", "2", "--save-baseline", "curve.json"], "depth must be 1 to 4"),
     ],
 )
 def test_errors_are_a_line(

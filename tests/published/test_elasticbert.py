@@ -401,4 +401,6 @@ def test_from_pretrained_knows_the_layout(tmp_path: Path) -> None:
     path = folder(tmp_path / "a", state())
     model = AdaptiveModel.from_pretrained(path, task="rte")
     assert model.labels == ["entailment", "not_entailment"] and len(model.heads) == LAYERS - 1
-    assert AdaptiveModel.from_pretrained(path, depth=2, plan=Plan(depth=(0,))).depth == (0,)
+    assert AdaptiveModel.from_pretrained(path, depth=2).depth == (0, 1)
+    with pytest.raises(BadSetting, match="leave depth out"):
+        AdaptiveModel.from_pretrained(path, depth=2, plan=Plan(depth=(0,)))

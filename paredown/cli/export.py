@@ -1,0 +1,52 @@
+"""`paredown export`: a bundle as a folder that other tools read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paredown.cli._app import AsJson, Config, DryRun, app, print_forecast, print_json, results
+from paredown.cli._loading import load_bundle
+from paredown.errors import BadSetting
+from paredown.prune import export_hf, pruned
+
+Option = typer.Option
+FORMATS = {"hf": "an ordinary Hugging Face folder of the layers that the plan runs, tokenizer included"}
+
+
+@app.command()
+def export(
+    bundle: Annotated[str, typer.Argument(help="A bundle.")],
+    output: Annotated[Path, typer.Argument(help="The folder to write; it must not exist.")],
+    format: Annotated[str, Option(help="; ".join(f"{name}: {said}" for name, said in FORMATS.items()) + ".")] = "hf",
+    own_classifier: Annotated[
+        bool, Option("--own-classifier", help="Where a head answers last, let the model's own classifier do it.")
+    ] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """Write what a bundle's plan comes to at full depth as a plain model: no exits, the same answers."""
+    if format not in FORMATS:
+        raise BadSetting(f"--format is one of {', '.join(FORMATS)}, not {format!r}")
+    if output.exists():
+        raise BadSetting(f"{output} exists already; choose another folder")
+    model = load_bundle(bundle)
+    stock = pruned(model, own_classifier=own_classifier)
+    facts = {
+        "folder": str(output),
+        "class": type(stock).__name__,
+        "layers": stock.config.num_hidden_layers,
+        "parameters": stock.num_parameters(),
+    }
+    if dry_run:
+        return print_forecast(facts, as_json)
+    export_hf(model, output, own_classifier=own_classifier)
+    if as_json:
+        return print_json(facts)
+    said = f"{facts['class']}, {facts['layers']} layers, {facts['parameters']:,} parameters"
+    results.print(f"written: {output} ({said})", highlight=False, soft_wrap=True)
+    if model.plan.exit is not None:
+        results.print(f"A plain model has no exits: {model.plan.exit} was left out.", highlight=False, soft_wrap=True)
