@@ -92,6 +92,7 @@ def save(model: AdaptiveModel, folder: str | Path) -> None:
             "format": FORMAT,
             "kind": model.kind.name,
             "grown_like": list(model.grown_like),
+            "selectors": {"layers": list(model.selector_layers), "size": model.selector_size},
             "head": None if model.head is None else heads.to_json(model.head),
             "head_layers": list(model.head_layers),
             "doubt": model.doubt is not None,
@@ -191,9 +192,10 @@ def _own_weights(model: AdaptiveModel) -> dict[str, torch.Tensor]:
 
 def _restore(model: AdaptiveModel, folder: Path, facts: dict[str, Any]) -> None:
     try:
-        for name in ("grown_like", "head_layers"):
-            if not all(type(layer) is int for layer in facts[name]):
-                raise BadBundle(f"{folder / FACTS}: {name} must be layer numbers")
+        chosen = facts["selectors"]
+        numbers = (facts["grown_like"], facts["head_layers"], chosen["layers"], [chosen["size"]])
+        if not all(isinstance(its, list) and all(type(number) is int for number in its) for its in numbers):
+            raise BadBundle(f"{folder / FACTS}: grown_like, head_layers and selectors must hold whole numbers")
         if len(facts["grown_like"]) > model.walk.own:
             raise BadBundle(f"{folder / FACTS}: more layers were grown than the encoder has")
         if facts["grown_like"]:
@@ -202,6 +204,8 @@ def _restore(model: AdaptiveModel, folder: Path, facts: dict[str, Any]) -> None:
             model.grow_heads(heads.from_json(facts["head"]), facts["head_layers"])
         if facts["doubt"]:
             model.grow_doubt()
+        if chosen["layers"]:
+            model.grow_selectors(**chosen)
         saved, ours = load_file(folder / WEIGHTS), _own_weights(model)
         if saved.keys() != ours.keys() or any(saved[name].shape != ours[name].shape for name in ours):
             raise BadBundle(f"{folder / WEIGHTS} does not hold the weights its {FACTS} describes")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,30 +12,18 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from paredown.answers import AdaptiveOutput, Answer, Ledger, Prediction, read
-from paredown.errors import BadInput, BadPlan, BadSetting, NonFiniteAnswer
+from paredown.errors import BadInput, BadPlan, NonFiniteAnswer
 from paredown.evidence import Evidence, keep_rows, not_a_number
+from paredown.growing import Growing
 from paredown.kinds import Kind
 from paredown.plan import Plan
-from paredown.registry import heads as head_registry
 from paredown.rows import as_rows, collate, encode
 from paredown.stream import Stream
-from paredown.walk import Walk, evaluating
+from paredown.walk import evaluating
 
 # (hidden, layers run, layers in all) -> (what the head after this layer sees, what the next layer sees)
 Between = Callable[[Tensor, int, int], tuple[Tensor, Tensor]]
-
-
-@dataclass(frozen=True)
-class HeadShape:
-    """What a head needs to know of the model it grows on."""
-
-    width: int
-    labels: int
-    layers: tuple[int, ...]  # numbers of the layers that get a head
-    per_token: bool
-    dropout: float
-    pooler: nn.Linear | None  # the encoder's own, to start from or to share
-    words: tuple[int, ...] | None = None  # vocabulary and width of the encoder's word embeddings
+Reduce = Callable[[Stream, int], Stream]  # (stream, number of the layer that comes) -> what that layer gets
 
 
 @dataclass
@@ -60,7 +47,7 @@ class Trace:
         return {layer: logits for layer, logits in self.logits.items() if layer != self.last}
 
 
-class AdaptiveModel(nn.Module):
+class AdaptiveModel(Growing):
     """An encoder that spends compute where it is needed. `plan` says how; it can be changed at every call."""
 
     def __new__(cls, stock: PreTrainedModel | None = None, *args: Any, **kwargs: Any) -> AdaptiveModel:
@@ -70,16 +57,8 @@ class AdaptiveModel(nn.Module):
         return super().__new__(cls)
 
     def __init__(self, stock: PreTrainedModel, tokenizer: Any, kind: Kind, plan: Plan | None = None):
-        super().__init__()
-        self.stock = stock
+        super().__init__(stock, kind)
         self.tokenizer = tokenizer
-        self.kind = kind
-        self.walk = Walk(stock)
-        self.grown = nn.ModuleList()  # layers that were appended to the encoder's own
-        self.grown_like: tuple[int, ...] = ()  # the layer each of them began as
-        self.head: Any = None  # the spec all heads were built from
-        self.heads = nn.ModuleDict()  # by layer number
-        self.doubt: nn.Linear | None = None  # learned estimate of a head being wrong, shared by all heads
         self.plan = plan or Plan()
         self.scores: dict[str, Any] | None = None  # the dev metric after each layer, as training last saw it
 
@@ -133,72 +112,19 @@ class AdaptiveModel(nn.Module):
         return frozenset(name for name, parameter in self.named_parameters() if parameter in ours)
 
     def idle(self, depth: Sequence[int]) -> frozenset[str]:
-        """Names of the parameters of layers, and of heads after layers, that this depth does not run."""
+        """Names of the parameters of layers, with their heads and selectors, that this depth does not run."""
         off = set(range(self.layers)) - set(depth)
         running = {value for layer in depth for value in self._parts(layer).parameters()}
         resting = {value for layer in off for value in self._parts(layer).parameters()} - running
         return frozenset(name for name, value in self.named_parameters() if value in resting)
 
     def _parts(self, layer: int) -> nn.ModuleList:
-        """A layer and the head after it."""
-        head = [self.heads[str(layer)]] if str(layer) in self.heads else []
-        return nn.ModuleList([self.walk.layers[layer], *head])
+        """A layer with the head after it and the selector before it."""
+        beside = [parts[str(layer)] for parts in (self.heads, self.selectors) if str(layer) in parts]
+        return nn.ModuleList([self.walk.layers[layer], *beside])
 
     def can_generate(self) -> bool:
         return False  # asked by transformers' pipelines
-
-    # Growing
-
-    def grow_layers(self, like: Sequence[int]) -> tuple[int, ...]:
-        """Append copies of the encoder's layers, for plans to run instead; returns their numbers. Growing the same
-        again changes nothing."""
-        if not all(0 <= layer < self.walk.own for layer in like):
-            raise BadSetting(f"the encoder has layers 0 to {self.walk.own - 1} to copy; got {list(like)}")
-        if self.grown and self.grown_like != tuple(like):
-            raise BadSetting(f"this model already has layers grown from {list(self.grown_like)}; export it first")
-        if not self.grown:
-            self.grown_like = tuple(like)
-            for layer in like:
-                self.grown.append(copy.deepcopy(self.walk.layers[layer]))
-                self.walk.append(self.grown[-1], layer)
-        return tuple(range(self.walk.own, self.layers))
-
-    def grow_heads(self, spec: Any, layers: Sequence[int] | None = None) -> None:
-        """Put heads after some layers (default: all that run but the last). Growing the same again changes nothing."""
-        spec = head_registry.of(spec)
-        wanted = self.depth[:-1] if layers is None else tuple(sorted(layers))
-        if not wanted or not all(0 <= layer < self.layers for layer in wanted):
-            raise BadSetting(f"heads sit after layers 0 to {self.layers - 1}; got {list(wanted)}")
-        if self.head is not None:
-            if (self.head, self.head_layers) == (spec, wanted):
-                return
-            raise BadSetting(
-                f"this model already has {self.head.name} heads after layers {list(self.head_layers)}; "
-                f"drop_heads() first to grow {spec.name} after {list(wanted)}"
-            )
-        config = self.config
-        dropout = next((getattr(config, n) for n in ("hidden_dropout_prob", "dropout") if hasattr(config, n)), 0.1)
-        facts = (self.walk.width, config.num_labels, wanted, self.kind.per_token, float(dropout or 0.0))
-        shape = HeadShape(*facts, self.walk.pooler, tuple(self.stock.get_input_embeddings().weight.shape))
-        self.head = spec
-        for layer, head in spec.build(shape).items():
-            self.heads[str(layer)] = head.to(device=self.device, dtype=self.dtype).train(self.training)
-
-    def grow_doubt(self) -> None:
-        """Let the model learn to foresee its heads' errors, for the learned exit rule."""
-        if not self.heads:
-            raise BadSetting("grow heads before doubt: it reads what the heads read")
-        if self.doubt is None:
-            head: Any = next(iter(self.heads.values()))
-            self.doubt = nn.Linear(head.size, 1, device=self.device, dtype=self.dtype).train(self.training)
-
-    def drop_heads(self) -> None:
-        self.head, self.doubt = None, None
-        self.heads = nn.ModuleDict()
-
-    @property
-    def head_layers(self) -> tuple[int, ...]:
-        return tuple(sorted(int(layer) for layer in self.heads))
 
     # Plans
 
@@ -210,6 +136,8 @@ class AdaptiveModel(nn.Module):
         depth = self.depth_of(plan)
         if unknown := [layer for layer in depth if layer >= self.layers]:
             raise BadPlan(f"the plan runs layer {unknown[0]}, but this model has layers 0 to {self.layers - 1}")
+        if plan.reduce is not None:
+            plan.reduce.check(self, depth)
         if plan.exit is None:
             return
         asked = tuple(run for run, layer in enumerate(depth[:-1], 1) if str(layer) in self.heads)
@@ -220,28 +148,48 @@ class AdaptiveModel(nn.Module):
     # Training
 
     def trace(
-        self, batch: dict[str, Tensor], depth: Sequence[int] | None = None, between: Between | None = None
+        self,
+        batch: dict[str, Tensor],
+        depth: Sequence[int] | None = None,
+        between: Between | None = None,
+        reduce: Reduce | None = None,
     ) -> Trace:
-        """Run layers (default: the plan's) and heads. A frozen encoder runs without gradients; heads keep theirs."""
+        """Run layers (default: the plan's) and heads. A frozen encoder runs without gradients; heads keep theirs.
+
+        `between` acts on the states after every layer, `reduce` on the stream before it.
+        """
         way = self.depth if depth is None else tuple(depth)
-        learning = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in self.walk.body())
-        seen: dict[int, Tensor] = {}
+        parts = [*self.walk.body(), *(self.selectors.parameters() if reduce is not None else ())]
+        learning = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parts)
+        seen: dict[int, tuple[Tensor, Tensor]] = {}
         with torch.set_grad_enabled(learning):
-            stream = self.walk.start(batch)
+            stream = self.walk.start(batch, may_drop=reduce is not None)
             for run, layer in enumerate(way, 1):
+                stream = stream if reduce is None else reduce(stream, layer)
                 stream = self.walk.step(stream, layer)
+                here = stream
                 if between is not None:
-                    seen[layer], onward = between(stream.hidden, run, len(way))
-                    stream = stream.advance(onward)
-                elif str(layer) in self.heads or run == len(way):
-                    seen[layer] = stream.hidden
-        trace = Trace({}, {}, self.walk.stock_logits(seen[way[-1]], stream.mask), self._counts(batch), way[-1])
+                    shown, onward = between(stream.hidden, run, len(way))
+                    here, stream = stream.advance(shown), stream.advance(onward)
+                if str(layer) in self.heads or run == len(way):
+                    seen[layer] = self._answered(here)
+        trace = Trace({}, {}, self.walk.stock_logits(*seen[way[-1]]), self._counts(batch), way[-1])
         for layer in way:
             if str(layer) in self.heads:
-                trace.logits[layer], doubt = self._ask(layer, seen[layer], stream.mask)
+                trace.logits[layer], doubt = self._ask(layer, *seen[layer])
                 if doubt is not None:
                     trace.doubt[layer] = doubt
         return trace
+
+    def _answered(self, stream: Stream) -> tuple[Tensor, Tensor]:
+        """States and mask of the tokens that answers are read from: where every token has one, dropped ones too."""
+        if self.kind.per_token:
+            return stream.rejoined(), stream.mask if stream.all_mask is None else stream.all_mask
+        return stream.hidden, stream.mask
+
+    def keep_logits(self, stream: Stream, layer: int) -> Tensor:
+        """[rows, tokens] what the selector before a layer says of every token."""
+        return self.selectors[str(layer)](self.walk.finish(stream.hidden)).float()
 
     def _ask(self, layer: int, hidden: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
         """Logits and doubt of the head after a layer."""
@@ -291,10 +239,8 @@ class AdaptiveModel(nn.Module):
 
     def _evidence(self, stream: Stream, layer: int, run: int, batch: dict[str, Tensor]) -> Evidence:
         """What the head after this layer says; without one, the model's own classifier speaks."""
-        hidden, mask, counts = stream.hidden, stream.mask, None
-        if self.kind.per_token:  # tokens that were dropped are answered from their last state
-            mask = mask if stream.all_mask is None else stream.all_mask
-            hidden, counts = stream.rejoined(), self._counts(batch)[stream.row]
+        hidden, mask = self._answered(stream)
+        counts = self._counts(batch)[stream.row] if self.kind.per_token else None
         if str(layer) in self.heads:
             logits, doubt = self._ask(layer, hidden, mask)
         else:

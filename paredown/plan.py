@@ -41,6 +41,9 @@ class Reducer(Protocol):
     def keep(self, stream: Stream, layer: int, model: AdaptiveModel) -> Tensor | None:
         """[rows, tokens] True where a token stays, or None where nothing is dropped before this layer."""
 
+    def check(self, model: AdaptiveModel, depth: tuple[int, ...]) -> None:
+        """Raise BadPlan where this model cannot choose tokens so."""
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -32,6 +32,7 @@ class Encoded:
     ids: dict[str, list[int]]  # input_ids, and token_type_ids where the encoder has them
     label: Any = None  # as numbers
     first: tuple[int, ...] | None = None  # places where a word's answer is read; only where every token is answered
+    protected: tuple[int, ...] | None = None  # places that must not be dropped beside the first
 
     def __len__(self) -> int:
         return len(self.ids["input_ids"])
@@ -146,11 +147,11 @@ def collate(rows: Sequence[Encoded], pad_id: int, device: Any = None, multiple: 
         fill = pad_id if name == "input_ids" else 0
         batch[name] = torch.tensor([row.ids[name] + [fill] * (width - len(row)) for row in rows])
     batch["attention_mask"] = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
-    if rows[0].first is not None:
-        wanted = torch.zeros(len(rows), width, dtype=torch.bool)
-        for place, row in enumerate(rows):
-            wanted[place, list(row.first or ())] = True
-        batch["answer_mask"] = wanted
+    for name, places in (("answer_mask", [row.first for row in rows]), ("protected", [row.protected for row in rows])):
+        if any(its is not None for its in places):
+            batch[name] = torch.zeros(len(rows), width, dtype=torch.bool)
+            for row, its in enumerate(places):
+                batch[name][row, list(its or ())] = True
     if all(row.label is not None for row in rows):
         labels = [row.label for row in rows]
         if rows[0].first is not None:

@@ -69,6 +69,7 @@ class Stream:
     calls: tuple[Any, ...] = ()  # how each layer is called; `arguments` fills the slots
     parked: Tensor | None = None  # [rows, all tokens, width] last states, once tokens were dropped
     all_mask: Tensor | None = None  # [rows, all tokens] the mask before any token was dropped
+    protected: Tensor | None = None  # [rows, tokens]  True where a token must stay; the first always must
 
     def __len__(self) -> int:
         return len(self.row)
@@ -89,14 +90,19 @@ class Stream:
             arguments=tuple(argument.keep_rows(index) for argument in self.arguments),
             parked=None if self.parked is None else self.parked.index_select(0, index),
             all_mask=None if self.all_mask is None else self.all_mask.index_select(0, index),
+            protected=None if self.protected is None else self.protected.index_select(0, index),
         )
+
+    @property
+    def free(self) -> Tensor:
+        """[rows, tokens] True where a token may be dropped."""
+        held = self.position == 0
+        return self.mask & ~(held if self.protected is None else held | self.protected)
 
     def keep_tokens(self, keep: Tensor) -> Stream:
         """Only the tokens where `keep` [rows, tokens] is True go on; the others keep their last state, parked."""
-        keep = keep & self.mask
+        keep = (keep | ~self.free) & self.mask
         left = keep.sum(1)
-        if bool((left == 0).any()):
-            raise BadPlan("a reducer dropped every token of a row; at least the first must stay")
         # Kept tokens first, in their order; places beyond a row's own length repeat its first token, masked.
         order = torch.argsort(~keep, dim=1, stable=True)[:, : int(left.max())]
         real = torch.arange(order.shape[1], device=keep.device) < left.unsqueeze(1)
@@ -109,6 +115,7 @@ class Stream:
             arguments=tuple(argument.keep_tokens(index, real) for argument in self.arguments),
             parked=self.rejoined(),
             all_mask=self.mask if self.all_mask is None else self.all_mask,
+            protected=None if self.protected is None else self.protected.gather(1, index) & real,
         )
 
     def rejoined(self) -> Tensor:

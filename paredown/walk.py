@@ -69,6 +69,7 @@ class Walk:
         """The batch before its first layer. `may_drop`: tokens will go, so every mask must be there to be cut."""
         if may_drop and not self.drops_tokens:
             raise BadPlan(f"{self.family}: its layers tie tokens to their places, so none can be dropped")
+        protected = inputs.get("protected")
         inputs = self.inputs_of(inputs)
         ids = inputs["input_ids"]
         row = torch.arange(len(ids), device=ids.device)
@@ -80,7 +81,7 @@ class Walk:
         if may_drop:
             hidden, arguments = hidden[: len(ids)], tuple(argument.keep_rows(row) for argument in arguments)
         position = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
-        return Stream(hidden, mask, row, position, arguments, calls)
+        return Stream(hidden, mask, row, position, arguments, calls, protected=protected)
 
     def step(self, stream: Stream, layer: int) -> Stream:
         """Run one layer."""

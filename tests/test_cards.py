@@ -118,3 +118,14 @@ def test_the_page_of_fastberts_benchmark_is_that_of_its_results() -> None:
     picture = report.PAGE.with_suffix(".png")
     assert report.PAGE.read_text() == report.page(*report.read(report.RESULTS), picture.name), again
     assert picture.is_file()
+
+
+def test_the_page_of_fewer_layers_is_that_of_its_results() -> None:
+    report = pytest.importorskip("benchmarks.depth_report")
+    results = report.read(report.RESULTS)
+    again = "make it again with `python -m benchmarks.depth_report`"
+    assert report.PAGE.read_text() == report.page(*results), again
+    for card in report.CARDS:
+        assert report.PLACE.search(card.read_text())
+        assert card.read_text() == report.card(card.read_text(), *results), again
+    assert all(picture.is_file() for picture in report.PICTURES)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from paredown.errors import BadSetting
-from paredown.model import HeadShape
+from paredown.growing import HeadShape
 
 Pool = Literal["first", "mean", "max"]
 

@@ -25,6 +25,9 @@ class Sieve:
 
     layers: tuple[int, ...] = (1, 3)
 
+    def check(self, model: Any, depth: tuple[int, ...]) -> None:
+        pass
+
     def keep(self, stream: Any, layer: int, model: Any) -> Tensor | None:
         if layer not in self.layers:
             return None
@@ -129,10 +132,15 @@ def test_reported_tokens_are_the_real_ones_of_every_layer() -> None:
     assert answer.tokens.sum() < (answer.layers * torch.tensor(LENGTHS)).sum()
 
 
-def test_a_row_never_loses_all_its_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_protected_tokens_stay_and_the_first_always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sieve, "keep", lambda self, stream, layer, model: torch.zeros_like(stream.mask))
-    with pytest.raises(BadPlan, match="every token of a row"):
-        adaptive("bert").answer(batch(99, LENGTHS), Plan(reduce="sieve"))
+    model, inputs = adaptive("bert", head=None), batch(99, LENGTHS)
+    answer = model.answer(inputs, Plan(reduce="sieve"))
+    assert answer.tokens.tolist() == [4] * len(LENGTHS)  # one token in each of four layers
+    inputs["protected"] = torch.zeros_like(inputs["attention_mask"], dtype=torch.bool)
+    inputs["protected"][:, 2:4] = True
+    answer = model.answer(inputs, Plan(reduce="sieve"))
+    assert answer.tokens.tolist() == [4 * (1 + min(max(length - 2, 0), 2)) for length in LENGTHS]
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "deberta-v2", "modernbert"])

@@ -133,11 +133,11 @@ def test_facts_that_lack_a_key(bundle: Path) -> None:
 NONSENSE = [None, 7, -1, 1e300, True, "", "x", "\0", [], [1, [2]], {}, {"name": "attention", "size": 10**12}, ["a"]]
 
 
-@pytest.mark.parametrize("key", ["format", "kind", "head", "head_layers", "plan", "sha256"])
+@pytest.mark.parametrize("key", ["format", "kind", "head", "head_layers", "grown_like", "selectors", "plan", "sha256"])
 @pytest.mark.parametrize("value", NONSENSE, ids=repr)
 def test_facts_that_make_no_sense(bundle: Path, key: str, value: Any) -> None:
     forge(bundle, lambda facts: facts.update({key: value}))
-    harmless = [("plan", {}), ("format", True)]  # an empty plan is a plan, and true is 1
+    harmless = [("plan", {}), ("format", True), ("grown_like", [])]  # an empty plan is a plan, and true is 1
     assert refused(bundle) != ((key, value) in harmless)
 
 

@@ -1,0 +1,202 @@
+"""Questions about a text, and how every reader of them checks, counts and names what is wrong."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import json
+import logging
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from paredown.errors import BadInput
+
+JSON = (".json", ".json.gz")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence of the context that may be asked for as evidence."""
+
+    title: str  # of the paragraph it stands in
+    number: int  # within that paragraph
+    start: int  # characters of the context, [start, end)
+    end: int
+    support: bool
+
+
+@dataclass(frozen=True)
+class Question:
+    id: str
+    question: str
+    context: str
+    answers: tuple[str, ...] = ()  # all accepted texts
+    spans: tuple[tuple[int, int], ...] = ()  # [start, end) characters of answers in the context
+    impossible: bool = False  # the context does not answer it
+    choice: str | None = None  # an answer that is no span: yes, no
+    sentences: tuple[Sentence, ...] = ()
+    protected: tuple[tuple[int, int], ...] = ()  # characters of the context whose tokens must never be dropped
+
+
+@dataclass(frozen=True)
+class Choices:
+    """One of several answers is right."""
+
+    id: str
+    context: str
+    question: str
+    options: tuple[str, ...]
+    label: int | None = None  # the right option's place; None where nobody says
+
+
+Asked = TypeVar("Asked", Question, Choices)
+
+
+@dataclass(frozen=True)
+class BadQuestion:
+    place: str  # `line 3, question 'a7'`, `article 1, paragraph 2, question 'a7'`
+    reason: str
+
+
+@dataclass(frozen=True)
+class Questions(Generic[Asked]):
+    """What a reader found."""
+
+    source: str
+    rows: list[Asked]
+    kind: str
+    bad: tuple[BadQuestion, ...] = ()  # questions left out on request
+
+
+class Fault(Exception):
+    """What is wrong with one question or paragraph, for its place to be named by who knows it."""
+
+
+def gather_questions(
+    source: str | Path, found: Iterable[tuple[str, Asked | str]], kind: str, skip_bad_rows: bool = False
+) -> Questions[Asked]:
+    """Questions by place; a text instead of one says what is wrong with it, and is an error or left out on request.
+
+    The first fault is named and the others are counted. Two questions with one id are a fault (predictions go by id),
+    and so is one without an answer where others have one; a file in which none has is unlabelled.
+    """
+    all_found = list(found)
+    labelled = any(not isinstance(asked, str) and is_labelled(asked) for _, asked in all_found)
+    rows: list[Asked] = []
+    bad: list[BadQuestion] = []
+    seen: dict[str, str] = {}
+    for place, asked in all_found:
+        if not isinstance(asked, str):
+            if asked.id in seen:
+                asked = f"the id {asked.id!r} is taken by {seen[asked.id]}"
+            elif labelled and not is_labelled(asked):
+                asked = "it has no answer, while others in this file do"
+        if isinstance(asked, str):
+            bad.append(BadQuestion(place, asked))
+        else:
+            seen[asked.id] = place
+            rows.append(asked)
+    if not rows and not bad:
+        raise BadInput(f"{source}: the file has no questions")
+    _tell(source, bad, len(rows), skip_bad_rows)
+    return Questions(str(source), rows, kind, tuple(bad))
+
+
+def is_labelled(asked: Question | Choices) -> bool:
+    """Whether the file says what is right; that nothing is counts too."""
+    if isinstance(asked, Choices):
+        return asked.label is not None
+    return bool(asked.answers or asked.spans or asked.impossible or asked.choice)
+
+
+def _tell(source: str | Path, bad: Sequence[BadQuestion], good: int, skip_bad_rows: bool) -> None:
+    if not bad:
+        return
+    more = f"; and {len(bad) - 1} more" if len(bad) > 1 else ""
+    said = f"{source}, {bad[0].place}: {bad[0].reason}{more}"
+    if not good:
+        raise BadInput(f"{said}; no question of the file is good")
+    if not skip_bad_rows:
+        raise BadInput(f"{said} (skip_bad_rows=True reads the other {good})")
+    log.warning("left out %d of %d questions: %s", len(bad), len(bad) + good, said)
+
+
+def field_of(record: Any, name: str, kind: type, what: str, missing: Any = ...) -> Any:
+    """A value of a JSON object, of the right type; `missing` is returned where there is none, if given."""
+    if not isinstance(record, dict):
+        raise Fault(f"{what} must be a JSON object, not {record!r:.40}")
+    if record.get(name) is None:
+        if missing is not ...:
+            return missing
+        raise Fault(f"{what} has no {name!r}; it has {', '.join(map(str, record)) or 'nothing'}")
+    value = record[name]
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise Fault(f"{name!r} of {what} must be {_TYPES[kind]}, not {value!r:.40}")
+    return value
+
+
+_TYPES = {str: "text", list: "a list", dict: "a JSON object", int: "a whole number", bool: "true or false"}
+
+
+def text_of(record: Any, name: str, what: str) -> str:
+    """A text of a JSON object that is not blank and can be written as UTF-8."""
+    text = field_of(record, name, str, what)
+    if not text.strip():
+        raise Fault(f"{name!r} of {what} is empty")
+    return readable(text, f"{name!r} of {what}")
+
+
+def readable(text: str, what: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise Fault(f"{what} is not UTF-8 (at character {error.start}: {text[error.start]!a})") from None
+    if "\0" in text:
+        raise Fault(f"{what} holds a NUL character")
+    return text
+
+
+def find_json(root: str | Path, folders: Iterable[str], stems: Iterable[str], what: str) -> Path:
+    """The one JSON file called after one of `stems`, in a folder below `root` or in `root` itself."""
+    root = Path(root)
+    wanted = [folder / f"{stem}{suffix}" for folder in _places(root, folders) for stem in stems for suffix in JSON]
+    found = [path for path in wanted if path.is_file()]
+    if len(found) > 1 and not all(path.samefile(found[0]) for path in found):
+        raise BadInput(f"the {what} could be in {' or in '.join(map(str, found))}; keep one of them")
+    if not found:
+        where = " or ".join(str(path) for path in wanted if path.suffix == ".json")
+        raise BadInput(f"{where} is missing; the {what} belong there")
+    return found[0]
+
+
+def _places(root: Path, folders: Iterable[str]) -> Iterator[Path]:
+    yield from (root / folder for folder in folders)
+    yield root
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file, gzipped or not; what is not JSON is an error that names the line."""
+    try:
+        content = path.read_bytes()
+        if path.name.lower().endswith(".gz"):
+            content = gzip.decompress(content)
+    except FileNotFoundError:
+        raise BadInput(f"{path} is missing") from None
+    except (EOFError, OSError, zlib.error) as error:
+        raise BadInput(f"{path}: the file is cut short or damaged ({error})") from error
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise BadInput(f"{path}: this is UTF-16; save the file as UTF-8")
+    if not content.strip():
+        raise BadInput(f"{path}: the file is empty")
+    try:
+        # A byte that is not UTF-8 becomes a surrogate, for the question's check to find and name.
+        return json.loads(content.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape"))
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{path}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from None
+    except RecursionError:
+        raise BadInput(f"{path}: lists or objects are nested too deeply to be questions") from None

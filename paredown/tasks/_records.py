@@ -1,0 +1,88 @@
+"""What readers of one JSON object a question share: a file per split, a list or an object a line, faults by place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic
+
+from paredown.errors import BadInput
+from paredown.tasks._files import SPLITS
+from paredown.tasks._questions import JSON, Asked, Fault, Questions, gather_questions, read_json
+from paredown.tasks._table import read_table
+
+LINES = (".jsonl", ".jsonl.gz")
+
+
+@dataclass(frozen=True)
+class Records(Generic[Asked]):
+    folder: str  # a|b: either
+    train: str = "train"  # the files' names; a|b: either
+    dev: str = "dev"
+    test: str = "test"
+    metrics: tuple[str, ...] = ("accuracy",)  # the first is the headline
+    version: int = 1  # grows when rows, labels or the headline change
+    id_key: ClassVar[str] = "id"
+    kind: ClassVar[str]
+    name: ClassVar[str]
+
+    @property
+    def metric(self) -> str:
+        return self.metrics[0]
+
+    def read(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> list[Asked]:
+        """The questions of a split (`train`, `dev`, `test`); answers are missing where the makers keep them back."""
+        return self.load(root, split, skip_bad_rows).rows
+
+    def load(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> Questions[Asked]:
+        """Questions and what was left out; a file that is not as its makers say is an error that names the place."""
+        path = self.path(root, split)
+        return gather_questions(path, self._found(path, split), self.kind, skip_bad_rows)
+
+    def path(self, root: str | Path, split: str) -> Path:
+        if split not in SPLITS:
+            raise BadInput(f"no split is called {split!r}; known: {', '.join(SPLITS)}")
+        stems = {"train": self.train, "dev": self.dev, "test": self.test}[split]
+        return find_records(root, self.folder, stems, f"{split} questions")
+
+    def _found(self, path: Path, split: str) -> Iterator[tuple[str, Asked | str]]:
+        for place, record in numbered_records(path):
+            if isinstance(record, str):
+                yield place, record
+                continue
+            name = record.get(self.id_key)
+            place = f"{place}, question {name!r:.60}" if name is not None else place
+            try:
+                yield place, self._asked(record, split)
+            except Fault as fault:
+                yield place, str(fault)
+
+    def _asked(self, record: dict[str, Any], split: str) -> Asked:
+        """The question a record holds; raises Fault where it does not hold one."""
+        raise NotImplementedError
+
+
+def find_records(root: str | Path, folders: str, stems: str, what: str) -> Path:
+    """The one file of JSON or JSON lines called so, in a folder below `root` or in `root` itself."""
+    places = [*(Path(root) / folder for folder in folders.split("|")), Path(root)]
+    wanted = [place / stem for place in places for stem in stems.split("|")]
+    found = [path for stem in wanted for suffix in JSON + LINES if (path := Path(f"{stem}{suffix}")).is_file()]
+    if len(found) > 1 and not all(path.samefile(found[0]) for path in found):
+        raise BadInput(f"the {what} could be in {' or in '.join(map(str, found))}; keep one of them")
+    if not found:
+        where = " or ".join(map(str, wanted))
+        raise BadInput(f"{where} is missing; the {what} belong there, in a file that ends in {', '.join(JSON + LINES)}")
+    return found[0]
+
+
+def numbered_records(path: Path) -> Iterator[tuple[str, dict[str, Any] | str]]:
+    """The objects of a JSON list or of JSON lines by place; a text says what is wrong with one."""
+    if path.name.lower().endswith(LINES):
+        yield from ((f"line {number}", record) for number, record in read_table(path).rows)
+        return
+    items = read_json(path)
+    if not isinstance(items, list):
+        raise BadInput(f"{path}: expected a list of questions, got {items!r:.60}")
+    for number, item in enumerate(items, 1):
+        yield f"item {number}", item if isinstance(item, dict) else f"expected a JSON object, got {item!r:.40}"

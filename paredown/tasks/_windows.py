@@ -1,0 +1,208 @@
+"""Questions become token windows: the question, then as much of the context as fits, in overlapping steps."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paredown.errors import BadSetting
+from paredown.rows import Encoded
+from paredown.tasks._questions import Question, is_labelled
+
+BATCH = 256  # texts given to the tokenizer at once
+NO_ANSWER = (0, 0)  # the place of the first token means that the window does not answer
+
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """One row of a question: `[CLS] question [SEP] part of the context [SEP]`."""
+
+    encoded: Encoded
+    question: Question
+    number: int  # of the question, in the list the windows were made from
+    at: int  # place of the first context token
+    offsets: np.ndarray  # [context tokens, 2] the characters of each, [start, end) in the whole context
+    fullest: np.ndarray  # [context tokens] True where no other window shows more on both sides of the token
+    labels: tuple[Place, ...] = ()  # places (first token, last token) of all gold answers in this window
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    def places(self, start: int, end: int) -> Place | None:
+        """First and last token of these characters of the context; None where the window does not show them all."""
+        found = _covering(self.offsets, np.array([[start, end]]))[0]
+        whole = len(self.offsets) and self.offsets[0, 0] <= start and end <= self.offsets[-1, 1]
+        return (int(found[0]) + self.at, int(found[1]) + self.at) if whole and found[0] <= found[1] else None
+
+    def characters(self, first: int, last: int) -> tuple[int, int]:
+        """The characters of the context from the token at one place to that at another; spaces around are left out."""
+        start, end = int(self.offsets[first - self.at, 0]), int(self.offsets[last - self.at, 1])
+        text = self.question.context[start:end]
+        return start + len(text) - len(text.lstrip()), end - len(text) + len(text.rstrip())
+
+
+def windows(
+    tokenizer: Any,
+    questions: Sequence[Question],
+    max_length: int = 384,
+    stride: int = 128,
+    max_question: int = 64,
+    drop_without_answer: bool = False,
+    markers: Mapping[str, str] | None = None,
+) -> list[Window]:
+    """The windows of all questions, in order.
+
+    `stride`: tokens from the start of one window to that of the next (less where a window holds fewer). `max_question`:
+    tokens of the question that stay. `drop_without_answer`: leave out windows that show no gold answer, to train
+    without "no answer". `markers`: words of the context that are read as one token, and as which (see `mrqa.MARKERS`).
+
+    A window's label is the first gold answer it shows whole, or `NO_ANSWER`; None where the question has no label.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        raise BadSetting(
+            f"{type(tokenizer).__name__} cannot say where its tokens stand in a text; use a fast tokenizer"
+        )
+    if min(stride, max_question) < 1:
+        raise BadSetting(f"stride ({stride}) and max_question ({max_question}) must be at least 1")
+    frame, reading = _Frame.of(tokenizer), _Reading.of(tokenizer, markers or {})
+    made = []
+    for start in range(0, len(questions), BATCH):
+        some = questions[start : start + BATCH]
+        asked = reading.tokens([question.question.strip() for question in some])
+        contexts = list(dict.fromkeys(question.context for question in some))  # several questions often share one
+        read = dict(zip(contexts, reading.tokens(contexts)))
+        for place, question in enumerate(some):
+            ids = asked[place].ids[:max_question]
+            room = max_length - len(frame) - len(ids)
+            if room < 1:
+                raise BadSetting(f"max_length={max_length} leaves no room after a question of {len(ids)} tokens")
+            found = _cut(question, start + place, ids, read[question.context], frame, room, min(stride, room))
+            made += [window for window in found if window.labels or not drop_without_answer]
+    return made
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    ids: list[int]
+    offsets: np.ndarray  # [tokens, 2]
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """Texts to token ids, without what a tokenizer puts around them."""
+
+    tokenizer: Any
+    instead: Mapping[int, int]  # ids of markers -> ids they are read as
+
+    @classmethod
+    def of(cls, tokenizer: Any, markers: Mapping[str, str]) -> _Reading:
+        if not markers:
+            return cls(tokenizer, {})
+        known = tokenizer.get_vocab()
+        if missing := sorted(set(markers.values()) - known.keys()):
+            raise BadSetting(f"the tokenizer has no {', '.join(missing)} to read markers as; leave them as text")
+        own = copy.deepcopy(tokenizer)  # the caller's must not learn new words
+        own.add_tokens([word for word in markers if word not in known])
+        return cls(own, {own.convert_tokens_to_ids(word): known[token] for word, token in markers.items()})
+
+    def tokens(self, texts: list[str]) -> list[_Tokens]:
+        read = self.tokenizer(
+            texts,
+            add_special_tokens=False,
+            return_offsets_mapping=True,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,  # longer than the encoder's limit is what windows are for
+        )
+        found = []
+        for ids, offsets in zip(read["input_ids"], read["offset_mapping"]):
+            if self.instead:
+                ids = [self.instead.get(token, token) for token in ids]
+            # Some tokenizers give an empty span to a token without characters of its own: order must hold even so.
+            ordered = np.maximum.accumulate(np.array(offsets, dtype=np.int32).reshape(-1, 2), axis=0)
+            found.append(_Tokens(ids, ordered))
+        return found
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """What a tokenizer puts before, between and after two texts, and the type ids of each part."""
+
+    special: tuple[list[int], list[int], list[int]]
+    types: tuple[list[int], list[int], list[int]] | None  # of the special tokens; None: the family has none
+    text_types: tuple[int, int] = (0, 1)
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> _Frame:
+        probe = tokenizer("a", "b")
+        part = probe.sequence_ids()
+        if 0 not in part or 1 not in part:
+            raise BadSetting("the tokenizer reads the texts 'a' and 'b' as no tokens, so its pairs cannot be made")
+        first, second = part.index(0), part.index(1)
+        ends = [slice(0, first), slice(first + part.count(0), second), slice(second + part.count(1), None)]
+        special = tuple(probe["input_ids"][end] for end in ends)
+        if "token_type_ids" not in probe:
+            return cls(special, None)  # type: ignore[arg-type]
+        types = probe["token_type_ids"]
+        return cls(special, tuple(types[end] for end in ends), (types[first], types[second]))  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.special))
+
+    def around(self, question: list[int], context: list[int]) -> dict[str, list[int]]:
+        before, between, after = self.special
+        ids = {"input_ids": before + question + between + context + after}
+        if self.types is not None:
+            before, between, after = self.types
+            asked, told = ([kind] * len(text) for kind, text in zip(self.text_types, (question, context)))
+            ids["token_type_ids"] = before + asked + between + told + after
+        return ids
+
+
+def _cut(
+    question: Question, number: int, asked: list[int], context: _Tokens, frame: _Frame, room: int, step: int
+) -> Iterator[Window]:
+    total = len(context.ids)
+    starts = range(0, max(total - room, 0) + step, step) if total > room else range(1)
+    gold = _covering(context.offsets, np.array(question.spans).reshape(-1, 2))
+    gold = gold[gold[:, 0] <= gold[:, 1]]
+    kept = _covering(context.offsets, np.array(question.protected).reshape(-1, 2))
+    fullest = _fullest(total, starts, room)
+    at = len(frame.special[0]) + len(asked) + len(frame.special[1])
+    for place, start in enumerate(starts):
+        end = min(start + room, total)
+        ids = frame.around(asked, context.ids[start:end])
+        shown = gold[(gold[:, 0] >= start) & (gold[:, 1] < end)] - start + at
+        labels = tuple((int(first), int(last)) for first, last in dict.fromkeys(map(tuple, shown.tolist())))
+        label = (labels or (NO_ANSWER,))[0] if is_labelled(question) else None
+        answerable = range(at, at + end - start)
+        inside = {here - start + at for first, last in kept for here in range(max(first, start), min(last + 1, end))}
+        stays = sorted(set(range(len(ids["input_ids"]))) - set(answerable) | inside)
+        encoded = Encoded(ids, label, first=(0, *answerable), protected=tuple(stays))
+        yield Window(encoded, question, number, at, context.offsets[start:end], fullest[start:end] == place, labels)
+
+
+def _covering(offsets: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """[spans, 2]: the first and last token that share characters with each; first > last where none does."""
+    first = np.searchsorted(offsets[:, 1], spans[:, 0], side="right")
+    last = np.searchsorted(offsets[:, 0], spans[:, 1], side="left") - 1
+    return np.stack([first, last], axis=1)
+
+
+def _fullest(total: int, starts: Sequence[int], room: int) -> np.ndarray:
+    """[tokens]: which window shows most on the scarcer side of a token; the longer window, then the first, if equal."""
+    best, owner = np.full(total, -1.0), np.zeros(total, dtype=np.int32)
+    for place, start in enumerate(starts):
+        end = min(start + room, total)
+        here = np.arange(start, end)
+        score = np.minimum(here - start, end - 1 - here) + 0.01 * (end - start)
+        better = score > best[start:end]
+        best[start:end][better] = score[better]
+        owner[start:end][better] = place
+    return owner
