@@ -186,7 +186,8 @@ def labels_of(kind: Kind, number: int | None, names: list[str] | None) -> list[s
 
 def _own_weights(model: AdaptiveModel) -> dict[str, torch.Tensor]:
     """What the Hugging Face folder does not hold; a tensor that heads share is written once."""
-    state = {name: value for name, value in model.named_parameters() if not name.startswith("stock.")}
+    elsewhere = ("stock.", "teacher.")  # in the Hugging Face folder; nowhere, for it only serves training
+    state = {name: value for name, value in model.named_parameters() if not name.startswith(elsewhere)}
     return {name: value.detach().cpu().contiguous() for name, value in state.items()}
 
 

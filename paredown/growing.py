@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from paredown.errors import BadSetting
 from paredown.kinds import Kind
 from paredown.registry import heads as head_registry
-from paredown.walk import Walk
+from paredown.walk import Walk, evaluating
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Growing(nn.Module):
         self.heads = nn.ModuleDict()  # by layer number
         self.doubt: nn.Linear | None = None  # learned estimate of a head being wrong, shared by all heads
         self.selectors = nn.ModuleDict()  # by number of the layer before which they choose tokens
+        self.teacher: PreTrainedModel | None = None  # the model as it once was; lives as long as training does
 
     @property
     def depth(self) -> tuple[int, ...]:
@@ -140,6 +142,23 @@ class Growing(nn.Module):
     @property
     def selector_size(self) -> int:
         return next((int(selector.size) for selector in self.selectors.values()), 0)  # type: ignore[arg-type]
+
+    def grow_teacher(self) -> None:
+        """Keep a copy of the model as it is, to be imitated; `teach` brings it up to date."""
+        if self.teacher is None:
+            self.teacher = copy.deepcopy(self.stock)
+
+    def teach(self) -> None:
+        """From now on the present weights are imitated."""
+        assert self.teacher is not None
+        self.teacher.load_state_dict(self.stock.state_dict())
+
+    @torch.no_grad()
+    def taught(self, batch: dict[str, Tensor]) -> Tensor:
+        """What the teacher answers."""
+        assert self.teacher is not None
+        with evaluating(self.teacher):
+            return self.teacher(**self.walk.inputs_of(batch)).logits
 
     def _ready(self, part: Any) -> Any:
         """Where and as the encoder is."""

@@ -247,7 +247,7 @@ class Run:
     def _scores(self) -> dict[int, float]:
         while True:
             try:
-                plan = Plan(self.stage.depth or self.model.depth)
+                plan = Plan(self.stage.depth or self.model.depth, reduce=self.stage.reduce)
                 return record(self.model, self.data.dev, self.dev_batch, plan).scores(self.metric)
             except RuntimeError as error:
                 if not is_out_of_memory(error) or self.dev_batch == 1:
@@ -321,9 +321,13 @@ class Run:
             write_json(self.output / "metrics.json", {"run": self.facts, **self.report.to_json()})
 
     def _finish(self) -> None:
-        """The bundle, with the plan the last method proposes unless the user chose one."""
-        if self.model.plan.exit is None:
-            self.model.plan = self.methods[-1].plan(self.model)
+        """The bundle, with the plan that the methods propose; an exit rule that the user chose stays."""
+        self.model.teacher = None
+        chosen = self.model.plan.exit
+        for method in self.methods:
+            self.model.plan = method.plan(self.model)
+        if chosen is not None:
+            self.model.plan = self.model.plan.but(exit=chosen)
         best = [found for found in self.entry.evaluations if found.step == self.entry.best_step]
         if best:
             per_layer = {str(layers): score for layers, score in best[0].scores.items()}
