@@ -50,7 +50,7 @@ def read(kind: Kind, logits: Tensor, labels: list[str]) -> tuple[Any, float, Any
     each = [dict(zip(labels, row, strict=True)) for row in probs.tolist()]
     best = [labels[place] for place in probs.argmax(-1).tolist()]
     sure = probs.amax(-1).min().item() if len(each) else 1.0
-    return (best, sure, each) if kind.per_token else (best[0], sure, each[0])
+    return (best, sure, each) if kind.per_word else (best[0], sure, each[0])
 
 
 @dataclass

@@ -26,6 +26,13 @@ class Evidence:
         """[rows, items, classes]; an error for regression."""
         return self.kind.log_probs(self.logits)
 
+    @property
+    def classes(self) -> int | Tensor:
+        """How many there are; [rows, 1] where that differs from row to row: the tokens that may be the answer."""
+        if self.counts is None or not self.kind.per_token or self.kind.per_word:
+            return int(self.log_probs.shape[-1])
+        return self.counts.sum(1, keepdim=True)
+
     @cached_property
     def predicted(self) -> Tensor:
         """[rows, items] class, or value for regression."""
@@ -33,7 +40,7 @@ class Evidence:
 
     def agree(self, sure: Tensor) -> Tensor:
         """[rows]: True where every item that counts is sure."""
-        if self.counts is not None and sure.shape == self.counts.shape:
+        if self.counts is not None and self.kind.per_word:
             sure = sure | ~self.counts
         return sure.all(1)
 

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from paredown.errors import BadSetting
 from paredown.kinds import Kind
 from paredown.registry import heads as head_registry
-from paredown.walk import Walk, evaluating
+from paredown.walk import Walk, evaluating, logits_of
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Selector(nn.Module):
         super().__init__()
         self.size = size
         self.dense, self.out = nn.Linear(width, size), nn.Linear(size, 1)
+        self.price = nn.Parameter(torch.zeros(()))  # of keeping a token, learned where training has a target
         for linear in (self.dense, self.out):
             nn.init.normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
@@ -158,7 +159,7 @@ class Growing(nn.Module):
         """What the teacher answers."""
         assert self.teacher is not None
         with evaluating(self.teacher):
-            return self.teacher(**self.walk.inputs_of(batch)).logits
+            return logits_of(self.teacher(**self.walk.inputs_of(batch)))
 
     def _ready(self, part: Any) -> Any:
         """Where and as the encoder is."""

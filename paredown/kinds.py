@@ -1,7 +1,8 @@
-"""What an answer is: one label, several labels, a number, or one label per token.
+"""What an answer is: one label, several labels, a number, one label per token, or a span of tokens.
 
 Every kind but regression turns logits into log-probabilities of the same shape, [rows, items, classes]: one item for
-a single label, one per label for several, one per token for token labels. Exit rules and distillation see only items,
+a single label, one per label for several, one per token for token labels, two (start and end, whose classes are the
+tokens) for a span. Exit rules and distillation see only items,
 so they need not know the kind.
 """
 
@@ -25,7 +26,12 @@ class Kind(ABC):
     name: str
     problem_type: str | None  # as in Hugging Face's config.problem_type
     auto_class: str = "AutoModelForSequenceClassification"
-    per_token: bool = False
+    per_token: bool = False  # logits are [rows, tokens, …], so tokens that were dropped are answered too
+    per_word: bool = False  # texts are words, and each has a label
+
+    def ruled_out(self, logits: Tensor, counts: Tensor) -> Tensor:
+        """The logits, with tokens that cannot be the answer ruled out; `counts` [rows, tokens]."""
+        return logits
 
     def log_probs(self, logits: Tensor) -> Tensor:
         """[rows, items, classes], computed in 32 bits whatever the model runs in."""
@@ -63,7 +69,7 @@ class Kind(ABC):
 
     def items(self, counts: Tensor, like: Tensor) -> Tensor:
         """[rows, items] True where an item counts: per token as given, else everywhere."""
-        return counts.bool() if self.per_token else torch.ones_like(like, dtype=torch.bool)
+        return counts.bool() if self.per_word else torch.ones_like(like, dtype=torch.bool)
 
 
 class SingleLabel(Kind):
@@ -127,6 +133,25 @@ class TokenLabel(Kind):
         return ((logits.argmax(-1) != labels) & (labels != IGNORED)).float()
 
 
+class Span(Kind):
+    """Where an answer starts and ends; classes are the tokens, of which only some can be the answer."""
+
+    def ruled_out(self, logits: Tensor, counts: Tensor) -> Tensor:
+        return logits.masked_fill(~counts.bool().unsqueeze(-1), RULED_OUT)
+
+    def log_probs(self, logits: Tensor) -> Tensor:
+        return logits.float().transpose(1, 2).log_softmax(-1)
+
+    def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        if smoothing:
+            raise BadSetting("label smoothing would point at tokens that cannot be the answer; leave it at 0 for spans")
+        return F.cross_entropy(logits.float().transpose(1, 2).flatten(0, 1), labels.flatten())
+
+    def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return (self.predicted(logits) != labels).float().mean(1, keepdim=True)
+
+
+RULED_OUT = -1e4  # in 16 bits too; far below any answer that can be
 IGNORED = -100  # the label of a token nobody asks about, as everywhere in Hugging Face
 
 
@@ -144,7 +169,8 @@ KINDS: dict[str, Kind] = {
         SingleLabel("single_label", "single_label_classification"),
         MultiLabel("multi_label", "multi_label_classification"),
         Regression("regression", "regression"),
-        TokenLabel("token_label", None, "AutoModelForTokenClassification", per_token=True),
+        TokenLabel("token_label", None, "AutoModelForTokenClassification", per_token=True, per_word=True),
+        Span("span", None, "AutoModelForQuestionAnswering", per_token=True),
     )
 }
 

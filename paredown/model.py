@@ -174,10 +174,12 @@ class AdaptiveModel(Growing):
                     here, stream = stream.advance(shown), stream.advance(onward)
                 if str(layer) in self.heads or run == len(way):
                     seen[layer] = self._answered(here)
-        trace = Trace({}, {}, self.walk.stock_logits(*seen[way[-1]]), self._counts(batch), way[-1])
+        counts = self._counts(batch)
+        stock = self.kind.ruled_out(self.walk.stock_logits(*seen[way[-1]]), counts)
+        trace = Trace({}, {}, stock, counts, way[-1])
         for layer in way:
             if str(layer) in self.heads:
-                trace.logits[layer], doubt = self._ask(layer, *seen[layer])
+                trace.logits[layer], doubt = self._ask(layer, *seen[layer], counts)
                 if doubt is not None:
                     trace.doubt[layer] = doubt
         return trace
@@ -192,16 +194,20 @@ class AdaptiveModel(Growing):
         """[rows, tokens] what the selector before a layer says of every token."""
         return self.selectors[str(layer)](self.walk.finish(stream.hidden)).float()
 
-    def _ask(self, layer: int, hidden: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Logits and doubt of the head after a layer."""
+    def _ask(self, layer: int, hidden: Tensor, mask: Tensor, counts: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Logits and doubt of the head after a layer; without one, the model's own classifier speaks."""
+        if str(layer) not in self.heads:
+            return self.kind.ruled_out(self.walk.stock_logits(hidden, mask), counts), None
         head: Any = self.heads[str(layer)]
-        feature = head.feature(self.walk.finish(hidden), mask)
-        doubt = None if self.doubt is None else self.doubt(feature).float().sigmoid().flatten(1)
-        return head.score(feature), doubt
+        feature, doubt = head.feature(self.walk.finish(hidden), mask), None
+        if self.doubt is not None:
+            read = feature[:, :1] if self.kind.per_token and not self.kind.per_word else feature  # of a span: one doubt
+            doubt = self.doubt(read).float().sigmoid().flatten(1)
+        return self.kind.ruled_out(head.score(feature), counts), doubt
 
     def _counts(self, batch: dict[str, Tensor]) -> Tensor:
         """[rows, tokens]: the tokens whose answer is wanted."""
-        if "labels" in batch and self.kind.per_token:
+        if "labels" in batch and self.kind.per_word:
             return batch["labels"] >= 0
         return batch.get("answer_mask", batch["attention_mask"]).bool()
 
@@ -218,9 +224,7 @@ class AdaptiveModel(Growing):
             memory = {} if rule is None else rule.start(len(stream), stream.row.device)
             ledger = Ledger(len(stream), stream.row.device)
             for run, layer in enumerate(depth, 1):
-                if plan.reduce is not None and (keep := plan.reduce.keep(stream, layer, self)) is not None:
-                    stream = stream.keep_tokens(keep)
-                stream = self.walk.step(stream, layer)
+                stream = self.step(stream, plan, run)
                 ledger.ran(stream)
                 last = run == len(depth)
                 if not last and (rule is None or str(layer) not in self.heads):
@@ -238,15 +242,23 @@ class AdaptiveModel(Growing):
                         break
         return ledger.answer()
 
+    def step(self, stream: Stream, plan: Plan, run: int) -> Stream:
+        """The plan's layer number `run`, counted from 1, once its reducer has dropped tokens."""
+        depth, reducer = self.depth_of(plan), plan.reduce
+        layer, onward = depth[run - 1], depth[run : run + 1]
+        if reducer is None:
+            return self.walk.step(stream, layer)
+        places = reducer.places(self, depth)
+        if layer in places:
+            stream = stream.keep_tokens(reducer.keep(stream, layer, self))
+        watch = reducer.reads_attention and any(following in places for following in onward)
+        return self.walk.step(stream, layer, watch)
+
     def _evidence(self, stream: Stream, layer: int, run: int, batch: dict[str, Tensor]) -> Evidence:
-        """What the head after this layer says; without one, the model's own classifier speaks."""
-        hidden, mask = self._answered(stream)
-        counts = self._counts(batch)[stream.row] if self.kind.per_token else None
-        if str(layer) in self.heads:
-            logits, doubt = self._ask(layer, hidden, mask)
-        else:
-            logits, doubt = self.walk.stock_logits(hidden, mask), None
-        return Evidence(self.kind, logits, run, counts, doubt)
+        """What an exit rule sees after this layer."""
+        counts = self._counts(batch)[stream.row]
+        logits, doubt = self._ask(layer, *self._answered(stream), counts)
+        return Evidence(self.kind, logits, run, counts if self.kind.per_token else None, doubt)
 
     def forward(
         self,
@@ -302,7 +314,7 @@ class AdaptiveModel(Growing):
             work = zip(answer.layers.tolist(), answer.tokens.tolist(), strict=True)
             for at, (place, (layers, tokens)) in enumerate(zip(places, work, strict=True)):
                 said = logits[at : at + 1]
-                if self.kind.per_token:
+                if self.kind.per_word:
                     said = said[:, list(rows[place].first or ())]
                 found[place] = Prediction(*read(self.kind, said, self.labels), layers=layers, tokens=tokens)
         return [found[place] for place in range(len(rows))]

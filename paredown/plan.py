@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -36,13 +37,26 @@ class ExitRule(Protocol):
 
 
 class Reducer(Protocol):
-    """Which tokens stay. Asked before a layer; answers one boolean per token, never one number per batch."""
+    """Which tokens stay. Asked before some layers; answers one boolean per token, never one number per batch."""
 
-    def keep(self, stream: Stream, layer: int, model: AdaptiveModel) -> Tensor | None:
-        """[rows, tokens] True where a token stays, or None where nothing is dropped before this layer."""
+    @property
+    def reads_attention(self) -> bool:
+        """Whether it must see how much attention every token received in the layer just run."""
+
+    def places(self, model: AdaptiveModel, depth: tuple[int, ...]) -> tuple[int, ...]:
+        """Numbers of the layers before which it is asked."""
+
+    def keep(self, stream: Stream, layer: int, model: AdaptiveModel) -> Tensor:
+        """[rows, tokens] True where a token stays."""
 
     def check(self, model: AdaptiveModel, depth: tuple[int, ...]) -> None:
         """Raise BadPlan where this model cannot choose tokens so."""
+
+
+def usual_places(depth: Sequence[int]) -> tuple[int, ...]:
+    """Where tokens are chosen unless somebody says otherwise: before the second and the middle layer of those that run
+    (TR-BERT)."""
+    return tuple(sorted({depth[min(1, len(depth) - 1)], depth[len(depth) // 2]}))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from paredown.bundle import staged
 from paredown.errors import BadPlan
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
-from paredown.walk import Walk, evaluating
+from paredown.walk import Walk, evaluating, logits_of
 
 SAME = 1e-5  # largest difference of a logit from the model it was pruned from; same kernels give 0
 
@@ -93,7 +93,7 @@ def _compare(model: AdaptiveModel, depth: tuple[int, ...], fresh: PreTrainedMode
         for layer in depth:
             stream = model.walk.step(stream, layer)
         wanted = model.walk.stock_logits(stream.hidden, stream.mask)
-    said = fresh(**batch).logits
+    said = logits_of(fresh(**batch))
     real = stream.mask if model.kind.per_token else ...
     if bool(((said - wanted)[real].abs() > SAME * max(1.0, wanted.abs().max().item())).any()):
         raise BadPlan(f"{model.walk.family}: its layers answer differently at other places, so they cannot be moved")

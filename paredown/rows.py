@@ -95,7 +95,7 @@ def label_number(label: Any, kind: Kind, labels: Sequence[str], place: int) -> A
     if kind.name == "multi_label":
         chosen = {number(one) for one in label}
         return [float(place in chosen) for place in range(len(labels))]
-    if kind.per_token:
+    if kind.per_word:
         return [IGNORED if one == IGNORED else number(one) for one in label]
     return number(label)
 
@@ -107,7 +107,7 @@ def encode(
     if not rows:
         return []
     limit = max_length or min(tokenizer.model_max_length, 512)
-    words = kind.per_token
+    words = kind.per_word
     texts = [list(row.text) if words and not isinstance(row.text, str) else row.text for row in rows]
     if words:
         texts = [text.split() if isinstance(text, str) else text for text in texts]
@@ -154,7 +154,7 @@ def collate(rows: Sequence[Encoded], pad_id: int, device: Any = None, multiple: 
                 batch[name][row, list(its or ())] = True
     if all(row.label is not None for row in rows):
         labels = [row.label for row in rows]
-        if rows[0].first is not None:
+        if rows[0].first is not None and isinstance(labels[0], list):  # one for each token; a span is a pair
             labels = [label + [IGNORED] * (width - len(label)) for label in labels]
         batch["labels"] = torch.tensor(labels)
     return {name: value.to(device) for name, value in batch.items()}

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from paredown.errors import BadPlan
 
+TRACE = 1e-6  # of the attention it would get, what a veiled token still gets
+
 
 @dataclass(frozen=True)
 class Axes:
@@ -51,6 +53,21 @@ class Argument:
             value = value.masked_fill(~_along(real, value.dim(), axes.rows, axes.tokens[-1]), axes.masked)
         return Argument(value, axes)
 
+    def veiled(self, gate: Tensor, dtype: torch.dtype) -> Argument:
+        """`gate` [rows, tokens] in 0..1: how much attention each token gets of what it would get."""
+        value, axes = self.value, self.axes
+        if axes.masked is None:
+            return self
+        if value.dtype == torch.bool:
+            lowest = torch.finfo(dtype).min
+            value = torch.zeros(value.shape, dtype=dtype, device=value.device).masked_fill(value == axes.masked, lowest)
+            axes = replace(axes, masked=lowest)
+        elif axes.rows is None or not value.is_floating_point() or float(axes.masked) > -100:
+            raise BadPlan("this encoder's attention takes no soft mask, so tokens can only be cut out, not veiled")
+        # A gate of 0 leaves a trace, and with it the gradient that tells what opening it would do.
+        logs = (TRACE + (1 - TRACE) * gate).log().to(dtype)
+        return Argument(value + _along(logs, value.dim(), axes.rows, axes.tokens[-1]), axes)
+
 
 def _along(values: Tensor, dims: int, rows: int | None, tokens: int) -> Tensor:
     """[rows, tokens] stretched so that it broadcasts over a tensor of `dims` dimensions."""
@@ -70,13 +87,14 @@ class Stream:
     parked: Tensor | None = None  # [rows, all tokens, width] last states, once tokens were dropped
     all_mask: Tensor | None = None  # [rows, all tokens] the mask before any token was dropped
     protected: Tensor | None = None  # [rows, tokens]  True where a token must stay; the first always must
+    received: Tensor | None = None  # [rows, tokens]  attention in the layer just run, if it was watched; 1 is average
 
     def __len__(self) -> int:
         return len(self.row)
 
-    def advance(self, hidden: Tensor) -> Stream:
+    def advance(self, hidden: Tensor, received: Tensor | None = None) -> Stream:
         """After a layer."""
-        return replace(self, hidden=hidden)
+        return replace(self, hidden=hidden, received=received)
 
     def keep_rows(self, stay: Tensor) -> Stream:
         """Only the rows where `stay` [rows] is True go on, with everything that belongs to them."""
@@ -91,6 +109,7 @@ class Stream:
             parked=None if self.parked is None else self.parked.index_select(0, index),
             all_mask=None if self.all_mask is None else self.all_mask.index_select(0, index),
             protected=None if self.protected is None else self.protected.index_select(0, index),
+            received=None if self.received is None else self.received.index_select(0, index),
         )
 
     @property
@@ -116,6 +135,18 @@ class Stream:
             parked=self.rejoined(),
             all_mask=self.mask if self.all_mask is None else self.all_mask,
             protected=None if self.protected is None else self.protected.gather(1, index) & real,
+            received=None if self.received is None else self.received.gather(1, index),
+        )
+
+    def veiled(self, gate: Tensor) -> Stream:
+        """Nothing is cut out, but attention to a token is multiplied by its gate [rows, tokens], 0 or 1 with the
+        gradient of what lies between. For training: the answers are those of `keep_tokens`."""
+        gate = torch.where(self.free, gate, 1.0)
+        return replace(
+            self,
+            mask=self.mask & (gate > 0.5),
+            arguments=tuple(argument.veiled(gate, self.hidden.dtype) for argument in self.arguments),
+            all_mask=self.mask if self.all_mask is None else self.all_mask,
         )
 
     def rejoined(self) -> Tensor:

@@ -7,24 +7,25 @@ them rows may leave and tokens may go. No family is known by name.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from paredown.attention import watching
 from paredown.errors import BadPlan, CannotWalk
+from paredown.patched import patched
 from paredown.stream import Argument, Axes, Stream
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 EXACT = 1e-5  # largest difference from the stock forward that adoption accepts; same kernels give 0
+BLIND = "its attention cannot be watched: only sdpa and eager, called as transformers' registry has them, can be"
 LEAK = 1e-4  # largest difference that padding may make to a real token's state, or as much as 16 bits round
-
-_patching = threading.RLock()  # one thread patches at a time; the others run the layers as they are
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,26 @@ class Walk:
         position = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
         return Stream(hidden, mask, row, position, arguments, calls, protected=protected)
 
-    def step(self, stream: Stream, layer: int) -> Stream:
-        """Run one layer."""
-        call = stream.calls[self.like[layer]]
-        return stream.advance(self._run(self.layers[layer], call, stream.hidden, stream.arguments))
+    def step(self, stream: Stream, layer: int, watch: bool = False) -> Stream:
+        """Run one layer. `watch`: note how much attention every token receives in it."""
+        run = partial(self._run, self.layers[layer], stream.calls[self.like[layer]], stream.hidden, stream.arguments)
+        if not watch:
+            return stream.advance(run())
+        with watching(stream.mask) as seen:
+            hidden = run()
+        if len(seen) != 1:
+            raise BadPlan(f"{self.family}: {BLIND}")
+        return stream.advance(hidden, seen[0])
+
+    @cached_property
+    def shows_attention(self) -> bool:
+        """Whether a layer can be watched."""
+        with torch.no_grad(), evaluating(self.stock):
+            try:
+                self.step(self.start(self.sample(2, 10)), 0, watch=True)
+            except BadPlan:
+                return False
+        return True
 
     def append(self, layer: nn.Module, like: int) -> None:
         """One more layer, for plans to run; it is called with the arguments of the encoder's layer `like`."""
@@ -100,8 +117,8 @@ class Walk:
     def stock_logits(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """What the model's own classifier says if the encoder ended here, final norm and pooler included."""
         places = {"input_ids": mask.long(), "attention_mask": mask.long()}  # only their shape and mask are read
-        with _patched({layer: lambda *args, **kwargs: self._as_output(hidden) for layer in self.layers}):
-            return self.stock(**places).logits
+        with patched(self.layers, "forward", lambda *args, **kwargs: self._as_output(hidden)):
+            return logits_of(self.stock(**places))
 
     def body(self) -> list[nn.Parameter]:
         """The encoder's parameters: embeddings, layers, norms; not the pooler, which only its classifier reads."""
@@ -204,7 +221,7 @@ class Walk:
         """Replay against the stock forward, with and without padding; and make sure this is an encoder."""
         for padding in (0, 3):
             inputs = self.sample(3, 12, padding)
-            expected = self.stock(**inputs).logits
+            expected = logits_of(self.stock(**inputs))
             stream = self.start(inputs)
             for layer in range(len(self.layers)):
                 stream = self.step(stream, layer)
@@ -264,7 +281,7 @@ class Walk:
             calls.append((args if by_name else args[1:], kwargs, by_name))
             return self._as_output(hidden)
 
-        with _patched({layer: recorder for layer in self.layers}):
+        with patched(self.layers, "forward", recorder):
             self.base(**inputs)
         return first[0], calls
 
@@ -334,6 +351,13 @@ def _with_padded_row(inputs: dict[str, Tensor], hide: tuple[int, ...] = ()) -> d
     return inputs
 
 
+def logits_of(output: Any) -> Tensor:
+    """What a Hugging Face model answers; of a span start and end beside each other, [rows, tokens, 2]."""
+    if "logits" in output:
+        return output.logits
+    return torch.stack([output.start_logits, output.end_logits], -1)
+
+
 def _first(output: Any) -> Tensor:
     return output[0] if isinstance(output, tuple) else output
 
@@ -344,29 +368,6 @@ def _same(a: Any, b: Any) -> bool:
 
 def _close(a: Tensor, b: Tensor, tolerance: float = EXACT) -> bool:
     return a.shape == b.shape and bool(((a - b).abs().max() <= tolerance * max(1.0, b.abs().max().item())).item())
-
-
-@contextmanager
-def _patched(forwards: dict[nn.Module, Callable[..., Any]]) -> Iterator[None]:
-    """Replace the forward of some modules for a moment, for this thread alone."""
-    with _patching:
-        before = {module: module.__dict__.get("forward") for module in forwards}
-        try:
-            for module, forward in forwards.items():
-                module.forward = _only_here(forward, module.forward)
-            yield
-        finally:
-            for module, own in before.items():
-                if own is None:
-                    module.__dict__.pop("forward", None)
-                else:
-                    module.forward = own
-
-
-def _only_here(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """One function in this thread, another in all others."""
-    here = threading.get_ident()
-    return lambda *args, **kwargs: (ours if threading.get_ident() == here else theirs)(*args, **kwargs)
 
 
 @contextmanager

@@ -47,12 +47,12 @@ class Shape:
 
     @property
     def names(self) -> list[str]:
-        scores = ["scores"] if self.kind.per_token else [f"score_{label}" for label in self.labels]
+        scores = ["scores"] if self.kind.per_word else [f"score_{label}" for label in self.labels]
         return ["row", "label", "score", *scores, "layers", "tokens", "error"]
 
     def flat(self, record: Record) -> list[Any]:
         scores = record["scores"]
-        if self.kind.per_token:
+        if self.kind.per_word:
             each = [scores and json.dumps(scores, ensure_ascii=False)]
         else:
             each = [scores and scores[label] for label in self.labels]

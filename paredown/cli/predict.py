@@ -63,7 +63,7 @@ def predict(
     model = load_bundle(bundle)
     chosen = _plan(model, exit, speed, plan)
     _check_length(model, max_length)
-    source = open_source(input, text_column, pair_column, header, model.kind.per_token)
+    source = open_source(input, text_column, pair_column, header, model.kind.per_word)
     run = _Run(model.to(where), chosen, source, batch_size, max_length, skip_bad_rows)
     out: Outgoing = ToPipe()
     if output != PIPE:

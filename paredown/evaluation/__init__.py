@@ -3,11 +3,14 @@
 from paredown.evaluation.cost import Bill, Cost, Work
 from paredown.evaluation.elue import Curve, Standing, compare, elue_score
 from paredown.evaluation.frontier import area, front
+from paredown.evaluation.hotpot import HotpotPredictions, score_hotpot
 from paredown.evaluation.intervals import intervals
 from paredown.evaluation.metrics import METRICS, Metric, metric_for, metric_named
 from paredown.evaluation.record import Record, record
 from paredown.evaluation.replay import SPEEDS, Replay, curve, replay, sweep
 from paredown.evaluation.report import Evaluation, evaluate
+from paredown.evaluation.spans import SpanAnswer, decode, score_spans, write_predictions
+from paredown.evaluation.trivia import score_trivia
 
 __all__ = [
     "METRICS",
@@ -16,14 +19,17 @@ __all__ = [
     "Cost",
     "Curve",
     "Evaluation",
+    "HotpotPredictions",
     "Metric",
     "Record",
     "Replay",
+    "SpanAnswer",
     "Standing",
     "Work",
     "area",
     "compare",
     "curve",
+    "decode",
     "elue_score",
     "evaluate",
     "front",
@@ -32,5 +38,9 @@ __all__ = [
     "metric_named",
     "record",
     "replay",
+    "score_hotpot",
+    "score_spans",
+    "score_trivia",
     "sweep",
+    "write_predictions",
 ]

@@ -20,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from paredown.errors import BadSetting, CannotWalk
 from paredown.evaluation.record import Record
 from paredown.model import AdaptiveModel
+from paredown.plan import Plan
 from paredown.walk import evaluating
 
 Tokens = TypeVar("Tokens", int, Tensor)
@@ -59,9 +60,10 @@ class Cost:
     grown: tuple[Work, ...] = ()  # layers that were appended
 
     @classmethod
-    def of(cls, model: AdaptiveModel, reduce: Any = None) -> Cost:
-        """Counted from the model itself, as torch's counter sees it under eager attention."""
-        one, two, three, check = (_count(model, steps * STEP, reduce) for steps in (1, 2, 3, 5))
+    def of(cls, model: AdaptiveModel, plan: Plan | None = None) -> Cost:
+        """Counted from the model itself, as torch's counter sees it under eager attention; with the work of choosing
+        tokens as `plan` does, which says nothing else here."""
+        one, two, three, check = (_count(model, steps * STEP, plan or Plan()) for steps in (1, 2, 3, 5))
         works = {part: Work.through(one[part], two[part], three[part]) for part in one}
         for part, work in works.items():
             if work(5 * STEP) != check[part]:
@@ -151,7 +153,7 @@ class Bill:
         return self.record.stops[-1] if self.cost is None else len(self.cost.layers)
 
 
-def _count(model: AdaptiveModel, tokens: int, reduce: Any) -> dict[tuple[str, int], int]:
+def _count(model: AdaptiveModel, tokens: int, plan: Plan) -> dict[tuple[str, int], int]:
     """FLOPs of every part on one row of so many tokens."""
     walk = model.walk
     token = min(5, walk.base.config.vocab_size - 1)
@@ -176,15 +178,22 @@ def _count(model: AdaptiveModel, tokens: int, reduce: Any) -> dict[tuple[str, in
         for layer in range(model.walk.own):
             found["layer", layer] = marks[2 * layer + 1] - marks[2 * layer]
         found["classifier", 0] = counter.get_total_flops() - sum(found.values())
-        stream = walk.start(batch, may_drop=reduce is not None)
+        stream = walk.start(batch, may_drop=plan.reduce is not None)
+        way, reducer = model.depth_of(plan), plan.reduce
+        for before, layer in zip((None, *way), way, strict=False):
+            if reducer is None or layer not in reducer.places(model, way):
+                continue
+            done, seen = counter.get_total_flops(), stream
+            if reducer.reads_attention and before is not None:
+                # Watching the layer before is part of the choice; the layer itself is counted already.
+                seen = walk.step(stream, before, watch=True)
+                done += found["layer", walk.like[before]]
+            reducer.keep(seen, layer, model)
+            found["selector", layer] = counter.get_total_flops() - done
         for layer in range(model.layers):
-            if reduce is not None:
-                before = counter.get_total_flops()
-                reduce.keep(stream, layer, model)
-                found["selector", layer] = counter.get_total_flops() - before
             if str(layer) in model.heads:
                 before = counter.get_total_flops()
-                model._ask(layer, stream.hidden, stream.mask)
+                model._ask(layer, stream.hidden, stream.mask, stream.mask)
                 found["head", layer] = counter.get_total_flops() - before
     return found
 

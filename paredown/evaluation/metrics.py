@@ -59,6 +59,16 @@ def _constant(predicted: np.ndarray, labels: np.ndarray) -> bool:
 
 def mean_reciprocal_rank(scores: np.ndarray, labels: np.ndarray, groups: Sequence[str]) -> float:
     """1 / rank of the best right answer (label 1), mean over the groups that have one; a tie counts against it."""
+    return float(np.mean(1 / _ranks(scores, labels, groups)))
+
+
+def choice_accuracy(scores: np.ndarray, labels: np.ndarray, groups: Sequence[str]) -> float:
+    """Share of groups in which the right answer (label 1) has the highest score; a tie counts against it."""
+    return float(np.mean(_ranks(scores, labels, groups) == 1))
+
+
+def _ranks(scores: np.ndarray, labels: np.ndarray, groups: Sequence[str]) -> np.ndarray:
+    """[groups that have a right answer] the rank of the best one."""
     if not len(scores) == len(labels) == len(groups):
         raise BadSetting(f"{len(scores)} scores, {len(labels)} labels and {len(groups)} groups must be as many")
     places: dict[str, list[int]] = {}
@@ -71,27 +81,51 @@ def mean_reciprocal_rank(scores: np.ndarray, labels: np.ndarray, groups: Sequenc
             ranks.append(1 + int((score[~right] >= score[right].max()).sum()))
     if not ranks:
         raise BadSetting("no group has a right answer, so there is nothing to rank")
-    return float(np.mean(1 / np.array(ranks)))
+    return np.array(ranks)
 
 
 @dataclass(frozen=True)
-class MeanReciprocalRank:
-    """The metric of ranked rows, bound to the group of every row."""
+class Grouped:
+    """A metric of ranked rows, bound to the group of every row."""
 
     groups: tuple[str, ...]
     of_scores: ClassVar[bool] = True  # it wants the score of label 1, not the predicted label
+
+
+@dataclass(frozen=True)
+class MeanReciprocalRank(Grouped):
     __name__: ClassVar[str] = "mean_reciprocal_rank"
 
     def __call__(self, scores: np.ndarray, labels: np.ndarray) -> float:
         return mean_reciprocal_rank(scores, labels, self.groups)
 
 
+@dataclass(frozen=True)
+class ChoiceAccuracy(Grouped):
+    __name__: ClassVar[str] = "choice_accuracy"
+
+    def __call__(self, scores: np.ndarray, labels: np.ndarray) -> float:
+        return choice_accuracy(scores, labels, self.groups)
+
+
+def span_f1(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """Mean overlap of the tokens of two spans, [rows, 2] start and end; an empty or backward span shares none."""
+    ours, theirs = (spans[:, 1] - spans[:, 0] + 1 for spans in (predicted, labels))
+    both = np.minimum(predicted[:, 1], labels[:, 1]) - np.maximum(predicted[:, 0], labels[:, 0]) + 1
+    shared = np.where(ours > 0, np.clip(both, 0, None), 0)
+    return float(np.mean(2 * shared / np.maximum(np.clip(ours, 0, None) + theirs, 1)))
+
+
 METRICS: dict[str, Metric] = {
     metric.__name__: metric
-    for metric in (accuracy, f1, accuracy_and_f1, micro_f1, matthews, pearson, spearman, correlation)
+    for metric in (accuracy, f1, accuracy_and_f1, micro_f1, matthews, pearson, spearman, correlation, span_f1)
 }
-GROUPED = {"mean_reciprocal_rank": MeanReciprocalRank}
+GROUPED: dict[str, Callable[[tuple[str, ...]], Metric]] = {
+    "mean_reciprocal_rank": MeanReciprocalRank,
+    "choice_accuracy": ChoiceAccuracy,
+}
 USUAL = {"single_label": "accuracy", "multi_label": "micro_f1", "regression": "correlation", "token_label": "accuracy"}
+USUAL |= {"span": "span_f1"}
 
 
 def metric_named(name: str, groups: Sequence[str] | None = None) -> Metric:

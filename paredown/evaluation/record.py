@@ -14,7 +14,7 @@ from torch import Tensor
 from paredown.errors import BadInput, NonFiniteAnswer
 from paredown.evaluation.metrics import Metric
 from paredown.evidence import Evidence, not_a_number
-from paredown.kinds import IGNORED, Kind
+from paredown.kinds import IGNORED, RULED_OUT, Kind
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.rows import Encoded, collate
@@ -76,7 +76,7 @@ class Record:
             ranked = logits[:, 0] if self.kind.name == "regression" else self.kind.log_probs(logits)[:, 0, 1]
             return ranked.numpy(), self.labels.numpy(), np.arange(len(self))
         predicted, labels, row = self.kind.predicted(logits), self.labels, torch.arange(len(self))
-        if self.kind.per_token:
+        if self.kind.per_word:
             asked = labels != IGNORED
             predicted, labels, row = predicted[asked], labels[asked], row.unsqueeze(1).expand_as(asked)[asked]
         elif self.kind.name == "single_label":
@@ -107,6 +107,7 @@ def record(model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int = 64, 
     model.check(plan)
     order = sorted(range(len(rows)), key=lambda place: -len(rows[place]))
     width = len(rows[order[0]]) if model.kind.per_token else None
+    words = width if model.kind.per_word else None  # only these have a label for each token
     heard: list[list[Evidence]] = []
     tokens, asked, labels = [], [], []
     with torch.no_grad(), evaluating(model):
@@ -114,9 +115,9 @@ def record(model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int = 64, 
             chosen = [rows[place] for place in order[start : start + batch_size]]
             batch = collate(chosen, model.tokenizer.pad_token_id, model.device)
             if (right := batch.pop("labels", None)) is not None:
-                labels.append(_kept(right, width, IGNORED, exact=True))
+                labels.append(_kept(right, words, IGNORED, exact=True))
             said, left = _hear(model, batch, plan)
-            heard.append([_kept_evidence(evidence, width) for evidence in said])
+            heard.append([_kept_evidence(evidence, width, words) for evidence in said])
             tokens.append(left.cpu())
             if width is not None:
                 asked.append(_kept(batch["answer_mask"], width, exact=True))
@@ -141,18 +142,16 @@ def _hear(model: AdaptiveModel, batch: dict[str, Tensor], plan: Plan) -> tuple[l
     depth = model.depth_of(plan)
     stream = model.walk.start(batch, may_drop=plan.reduce is not None)
     for run, layer in enumerate(depth, 1):
-        if plan.reduce is not None and (keep := plan.reduce.keep(stream, layer, model)) is not None:
-            stream = stream.keep_tokens(keep)
-        stream = model.walk.step(stream, layer)
+        stream = model.step(stream, plan, run)
         tokens.append(stream.mask.sum(1))
         if run == len(depth) or str(layer) in model.heads:
             heard.append(model._evidence(stream, layer, run, batch))
     return heard, torch.stack(tokens, 1)
 
 
-def _kept_evidence(evidence: Evidence, width: int | None) -> Evidence:
-    doubt = None if evidence.doubt is None else _kept(evidence.doubt, width)
-    return Evidence(evidence.kind, _kept(evidence.logits, width), evidence.layer, None, doubt)
+def _kept_evidence(evidence: Evidence, width: int | None, words: int | None) -> Evidence:
+    doubt = None if evidence.doubt is None else _kept(evidence.doubt, words)
+    return Evidence(evidence.kind, _kept(evidence.logits, width, RULED_OUT), evidence.layer, None, doubt)
 
 
 def _doubt(evidence: Evidence) -> Tensor:

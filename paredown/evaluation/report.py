@@ -140,7 +140,7 @@ def evaluate(
         raise BadInput("every row needs a label to be evaluated")
     seen.check_finite()
     swept = fitting_rules(rules, seen.kind, tuple(seen.stops[:-1]), bool(seen.doubt))
-    cost = Cost.of(model, plan.reduce) if paper is None else Cost.of_paper(paper, model.config, grown=len(model.grown))
+    cost = Cost.of(model, plan) if paper is None else Cost.of_paper(paper, model.config, grown=len(model.grown))
     judge = _Judge(seen, measure, Bill(seen, cost), resamples, seed)
     curves = {str(rule.name): judge.curve(rule, speeds) for rule in swept}
     full, per_layer = judge.full(), judge.per_layer()

@@ -101,7 +101,7 @@ class ProbabilityRule(Rule):
 
     def check(self, kind: Kind, asked: tuple[int, ...], has_doubt: bool) -> None:
         super().check(kind, asked, has_doubt)
-        kind.log_probs(torch.zeros(1, 1))  # regression raises, and says what to use instead
+        kind.log_probs(torch.zeros(1, 1, 2))  # regression raises, and says what to use instead
 
 
 def count_at(speed: float) -> int:

@@ -23,7 +23,8 @@ class Entropy(ProbabilityRule):
     limits = (0.0, math.inf)
 
     def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
-        return evidence.agree(normalised_entropy(evidence.log_probs) < self._at(evidence.layer)), memory
+        share = normalised_entropy(evidence.log_probs, evidence.classes)
+        return evidence.agree(share < self._at(evidence.layer)), memory
 
 
 @exits.register("entropy_nats")
@@ -56,7 +57,8 @@ class TopEntropy(ProbabilityRule):
 
     def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
         top = evidence.log_probs.topk(min(self.top, evidence.log_probs.shape[-1])).values
-        return evidence.agree(normalised_entropy(top.log_softmax(-1)) < self._at(evidence.layer)), memory
+        share = normalised_entropy(top.log_softmax(-1), top.shape[-1])
+        return evidence.agree(share < self._at(evidence.layer)), memory
 
 
 def entropy(log_probs: Tensor) -> Tensor:
@@ -64,7 +66,8 @@ def entropy(log_probs: Tensor) -> Tensor:
     return torch.special.entr(log_probs.exp()).sum(-1)
 
 
-def normalised_entropy(log_probs: Tensor) -> Tensor:
+def normalised_entropy(log_probs: Tensor, classes: int | Tensor) -> Tensor:
     """Entropy over its maximum, in 0..1; 0 where there is only one class."""
-    classes = log_probs.shape[-1]
-    return entropy(log_probs) / math.log(classes) if classes > 1 else entropy(log_probs)
+    if isinstance(classes, int):
+        return entropy(log_probs) / math.log(classes) if classes > 1 else entropy(log_probs)
+    return entropy(log_probs) / classes.clamp(min=2).log()

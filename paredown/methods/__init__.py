@@ -6,6 +6,18 @@ from paredown.methods.finetune import Finetune
 from paredown.methods.joint import Joint
 from paredown.methods.self_distill import SelfDistill
 from paredown.methods.theseus import Theseus
+from paredown.methods.token_gate import TokenGate
+from paredown.methods.token_policy import TokenPolicy
 from paredown.methods.two_stage import TwoStage
 
-__all__ = ["Alternating", "ElasticPretrain", "Finetune", "Joint", "SelfDistill", "Theseus", "TwoStage"]
+__all__ = [
+    "Alternating",
+    "ElasticPretrain",
+    "Finetune",
+    "Joint",
+    "SelfDistill",
+    "Theseus",
+    "TokenGate",
+    "TokenPolicy",
+    "TwoStage",
+]

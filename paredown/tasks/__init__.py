@@ -1,25 +1,47 @@
 """Data readers, labels and metrics by name; importing this package registers them all."""
 
+from paredown.tasks._questions import Choices, Question, Questions
 from paredown.tasks._reading import Bad, Read
+from paredown.tasks._windows import Window, windows
 from paredown.tasks.ag_news import AgNews
 from paredown.tasks.corpus import Corpus
 from paredown.tasks.elue import Elue
 from paredown.tasks.fastbert import FastBert
 from paredown.tasks.glue import Glue
+from paredown.tasks.hotpotqa import HotpotQA
 from paredown.tasks.hyperpartisan import Hyperpartisan
+from paredown.tasks.mrqa import Mrqa
+from paredown.tasks.race import Race, RaceOptions
+from paredown.tasks.squad import Squad
 from paredown.tasks.text import Text, read_rows
 from paredown.tasks.trbert import TrBert
+from paredown.tasks.triviaqa import TriviaQA
+from paredown.tasks.wikihop import Marked, WikiHop, marked
 
 __all__ = [
     "AgNews",
     "Bad",
+    "Choices",
     "Corpus",
     "Elue",
     "FastBert",
     "Glue",
+    "HotpotQA",
     "Hyperpartisan",
+    "Marked",
+    "Mrqa",
+    "Question",
+    "Questions",
+    "Race",
+    "RaceOptions",
     "Read",
+    "Squad",
     "Text",
     "TrBert",
+    "TriviaQA",
+    "WikiHop",
+    "Window",
+    "marked",
     "read_rows",
+    "windows",
 ]

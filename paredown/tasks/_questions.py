@@ -7,7 +7,7 @@ import gzip
 import json
 import logging
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -159,24 +159,6 @@ def readable(text: str, what: str) -> str:
     if "\0" in text:
         raise Fault(f"{what} holds a NUL character")
     return text
-
-
-def find_json(root: str | Path, folders: Iterable[str], stems: Iterable[str], what: str) -> Path:
-    """The one JSON file called after one of `stems`, in a folder below `root` or in `root` itself."""
-    root = Path(root)
-    wanted = [folder / f"{stem}{suffix}" for folder in _places(root, folders) for stem in stems for suffix in JSON]
-    found = [path for path in wanted if path.is_file()]
-    if len(found) > 1 and not all(path.samefile(found[0]) for path in found):
-        raise BadInput(f"the {what} could be in {' or in '.join(map(str, found))}; keep one of them")
-    if not found:
-        where = " or ".join(str(path) for path in wanted if path.suffix == ".json")
-        raise BadInput(f"{where} is missing; the {what} belong there")
-    return found[0]
-
-
-def _places(root: Path, folders: Iterable[str]) -> Iterator[Path]:
-    yield from (root / folder for folder in folders)
-    yield root
 
 
 def read_json(path: Path) -> Any:

@@ -1,4 +1,4 @@
-"""What readers of one JSON object a question share: a file per split, a list or an object a line, faults by place."""
+"""Files of questions, one per split: a JSON list or an object a line; what is wrong is named by its place."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Records(Generic[Asked]):
     test: str = "test"
     metrics: tuple[str, ...] = ("accuracy",)  # the first is the headline
     version: int = 1  # grows when rows, labels or the headline change
-    id_key: ClassVar[str] = "id"
+    labels: ClassVar[tuple[str, ...]] = ()
+    spelled: ClassVar[tuple[str, ...]] = ()
     kind: ClassVar[str]
     name: ClassVar[str]
 
@@ -38,27 +39,35 @@ class Records(Generic[Asked]):
     def load(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> Questions[Asked]:
         """Questions and what was left out; a file that is not as its makers say is an error that names the place."""
         path = self.path(root, split)
-        return gather_questions(path, self._found(path, split), self.kind, skip_bad_rows)
+        return gather_questions(path, self._found(path), self.kind, skip_bad_rows)
 
     def path(self, root: str | Path, split: str) -> Path:
+        """The file of a split below `root`; a root that is a file is that file, whatever it is called."""
         if split not in SPLITS:
             raise BadInput(f"no split is called {split!r}; known: {', '.join(SPLITS)}")
+        if Path(root).is_file():
+            return Path(root)
         stems = {"train": self.train, "dev": self.dev, "test": self.test}[split]
         return find_records(root, self.folder, stems, f"{split} questions")
 
-    def _found(self, path: Path, split: str) -> Iterator[tuple[str, Asked | str]]:
+    def _found(self, path: Path) -> Iterator[tuple[str, Asked | str]]:
+        """Every question by place, or what is wrong with it."""
         for place, record in numbered_records(path):
             if isinstance(record, str):
                 yield place, record
                 continue
-            name = record.get(self.id_key)
-            place = f"{place}, question {name!r:.60}" if name is not None else place
+            if isinstance(name := self._name_of(record), str):
+                place += f", question {name!r:.60}"
             try:
-                yield place, self._asked(record, split)
+                yield place, self._asked(record)
             except Fault as fault:
                 yield place, str(fault)
 
-    def _asked(self, record: dict[str, Any], split: str) -> Asked:
+    def _name_of(self, record: dict[str, Any]) -> Any:
+        """The id of a record that may be broken, for the message that says so."""
+        return record.get("id")
+
+    def _asked(self, record: dict[str, Any]) -> Asked:
         """The question a record holds; raises Fault where it does not hold one."""
         raise NotImplementedError
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,9 +42,12 @@ class Window:
         return (int(found[0]) + self.at, int(found[1]) + self.at) if whole and found[0] <= found[1] else None
 
     def characters(self, first: int, last: int) -> tuple[int, int]:
-        """The characters of the context from the token at one place to that at another; spaces around are left out."""
+        """The characters of the context from the token at one place to that at another, without spaces around."""
         start, end = int(self.offsets[first - self.at, 0]), int(self.offsets[last - self.at, 1])
-        text = self.question.context[start:end]
+        context = self.question.context
+        while end < len(context) and unicodedata.category(context[end]).startswith("M"):
+            end += 1  # an accent that stands alone belongs to the letter before it; some tokenizers drop it
+        text = context[start:end]
         return start + len(text) - len(text.lstrip()), end - len(text) + len(text.rstrip())
 
 
@@ -148,9 +152,9 @@ class _Frame:
         ends = [slice(0, first), slice(first + part.count(0), second), slice(second + part.count(1), None)]
         special = tuple(probe["input_ids"][end] for end in ends)
         if "token_type_ids" not in probe:
-            return cls(special, None)  # type: ignore[arg-type]
+            return cls(special, None)
         types = probe["token_type_ids"]
-        return cls(special, tuple(types[end] for end in ends), (types[first], types[second]))  # type: ignore[arg-type]
+        return cls(special, tuple(types[end] for end in ends), (types[first], types[second]))
 
     def __len__(self) -> int:
         return sum(map(len, self.special))

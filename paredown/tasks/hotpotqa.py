@@ -39,9 +39,8 @@ class HotpotQA(Records[Question]):
     folder: str = "HotpotQA|hotpotqa|hotpot"
     train: str = "hotpot_train_v1.1"
     dev: str = "hotpot_dev_distractor_v1"  # of the other setting: hotpot_dev_fullwiki_v1
-    test: str = "hotpot_test_fullwiki_v1"  # answers and supporting facts are kept back
-    metrics: tuple[str, ...] = ("f1", "em", "sp_f1", "sp_em", "joint_f1", "joint_em")
-    id_key: ClassVar[str] = "_id"
+    test: str = "hotpot_test_fullwiki_v1"  # without answers and supporting facts
+    metrics: tuple[str, ...] = ("hotpot_f1", "hotpot_em", "hotpot_sp_f1", "hotpot_joint_f1")
     kind: ClassVar[str] = "span"
 
     def load(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> HotpotQuestions:
@@ -58,17 +57,21 @@ class HotpotQA(Records[Question]):
             log.warning("%s: %s; first: %s: %s", read.source, said, noted[0].place, noted[0].reason)
         return HotpotQuestions(read.source, read.rows, read.kind, read.bad, noted)
 
-    def _asked(self, record: dict[str, Any], split: str) -> Question:
+    def _name_of(self, record: dict[str, Any]) -> Any:
+        return record.get("_id")
+
+    def _asked(self, record: dict[str, Any]) -> Question:
         if "node" in record and "context" not in record:
             raise Fault("this is a graph file of TR-BERT, of ready word pieces; read the official file, with 'context'")
         name = text_of(record, "_id", "the question")
         question = text_of(record, "question", "the question")
         paragraphs = list(_paragraphs(field_of(record, "context", list, "the question")))
-        kept_back = split == "test"
-        listed = field_of(record, "supporting_facts", list, "the question", **({"missing": []} if kept_back else {}))
-        context, sentences = _context(paragraphs, set(_facts(listed)))
-        if kept_back and record.get("answer") is None:
+        facts = set(_facts(field_of(record, "supporting_facts", list, "the question", missing=[])))
+        context, sentences = _context(paragraphs, facts)
+        if field_of(record, "answer", str, "the question", missing=None) is None:
             return Question(name, question, context, sentences=sentences)
+        if not facts:
+            raise Fault("there is an answer, but no 'supporting_facts'")
         answer = text_of(record, "answer", "the question").strip()
         if answer in CHOICES:
             return Question(name, question, context, (answer,), choice=answer, sentences=sentences)

@@ -8,89 +8,50 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from paredown.errors import BadInput
 from paredown.registry import tasks
-from paredown.tasks._files import SPLITS, find_file
-from paredown.tasks._questions import (
-    Fault,
-    Question,
-    Questions,
-    field_of,
-    gather_questions,
-    readable,
-    text_of,
-)
-from paredown.tasks._table import Numbered, read_table
+from paredown.tasks._questions import Fault, Question, field_of, readable, text_of
+from paredown.tasks._records import Records, find_records, numbered_records
 
-# Words that mark a paragraph, a title, a document; TR-BERT gives them BERT's unused tokens (`windows(markers=MARKERS)`).
+# Words that mark a paragraph, a title, a document; TR-BERT reads them as BERT's unused tokens (`markers` of `windows`).
 MARKERS = {"[PAR]": "[unused1]", "[TLE]": "[unused2]", "[DOC]": "[unused3]"}
 
 
 @tasks.register("mrqa")
 @dataclass(frozen=True)
-class Mrqa:
-    folder: str = "mrqa|MRQA"  # a|b: either; with a file per split in it
-    file: str = ""  # or the name of its file in the folders train, dev, test, as MRQA hands them out; a|b: either
-    labels: tuple[str, ...] = ()
-    spelled: tuple[str, ...] = ()
-    kind: str = "span"
-    metrics: tuple[str, ...] = ("span_f1", "span_exact")  # the first is the headline
-    version: int = 1  # grows when questions, answers or the headline change
-    name: ClassVar[str]
-
-    @property
-    def metric(self) -> str:
-        return self.metrics[0]
-
-    def read(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> list[Question]:
-        """The questions of a split (`train`, `dev`, `test`)."""
-        return self.load(root, split, skip_bad_rows).rows
-
-    def load(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> Questions[Question]:
-        """Questions and what was left out."""
-        return self.load_file(self.path(root, split), skip_bad_rows)
-
-    def load_file(self, path: str | Path, skip_bad_rows: bool = False) -> Questions[Question]:
-        """The same from any file in this format."""
-        table = read_table(Path(path))
-        if table.columns is not None:
-            raise BadInput(f"{path}: MRQA's questions are json lines; the name must end in .jsonl or .jsonl.gz")
-        return gather_questions(path, _found(table.rows), self.kind, skip_bad_rows)
+class Mrqa(Records[Question]):
+    folder: str = "mrqa|MRQA"
+    metrics: tuple[str, ...] = ("span_f1",)
+    file: str = ""  # its name in the folders train, dev and test, as MRQA hands them out; a|b: either
+    kind: ClassVar[str] = "span"
 
     def path(self, root: str | Path, split: str) -> Path:
-        if split not in SPLITS:
-            raise BadInput(f"no split is called {split!r}; known: {', '.join(SPLITS)}")
-        for stem in self.file.split("|"):
-            if stem and any((Path(root) / split).glob(f"{stem}.jsonl*")):
-                return find_file(root, [split], stem, f"{split} questions")
-        return find_file(root, self.folder.split("|"), split, f"{split} questions")
+        handed_out = [stem for stem in self.file.split("|") if stem and any((Path(root) / split).glob(f"{stem}.json*"))]
+        if handed_out:
+            return find_records(root, split, handed_out[0], f"{split} questions")
+        return super().path(root, split)
+
+    def _found(self, path: Path) -> Iterator[tuple[str, Question | str]]:
+        for place, record in numbered_records(path):
+            if isinstance(record, str):
+                yield place, record
+            elif not ("header" in record and "context" not in record):
+                yield from _line(record, place)
 
 
-def _found(lines: Numbered) -> Iterator[tuple[str, Question | str]]:
-    for number, record in lines:
-        place = f"line {number}"
-        if isinstance(record, str):
-            yield place, record
-            continue
-        if "header" in record and "context" not in record:
-            continue
+def _line(record: dict[str, Any], place: str) -> Iterator[tuple[str, Question | str]]:
+    try:
+        asked = field_of(record, "qas", list, "the line")
+        context = text_of(record, "context", "the line")
+    except Fault as fault:
+        yield place, str(fault)
+        return
+    for number, question in enumerate(asked, 1):
+        name = (question.get("qid") or question.get("id")) if isinstance(question, dict) else None
+        where = f"{place}, question {name!r}" if isinstance(name, str) else f"{place}, question {number}"
         try:
-            asked = field_of(record, "qas", list, "the line")
-            context = text_of(record, "context", "the line")
+            yield where, _question(question, context)
         except Fault as fault:
-            yield place, str(fault)
-            continue
-        for below, question in enumerate(asked, 1):
-            name = _id(question)
-            where = f"{place}, question {name!r}" if isinstance(name, str) else f"{place}, question {below}"
-            try:
-                yield where, _question(question, context)
-            except Fault as fault:
-                yield where, str(fault)
-
-
-def _id(record: Any) -> Any:
-    return (record.get("qid") or record.get("id")) if isinstance(record, dict) else None
+            yield where, str(fault)
 
 
 def _question(record: Any, context: str) -> Question:

@@ -7,59 +7,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from paredown.errors import BadInput
 from paredown.registry import tasks
-from paredown.tasks._questions import (
-    Fault,
-    Question,
-    Questions,
-    field_of,
-    find_json,
-    gather_questions,
-    read_json,
-    text_of,
-)
+from paredown.tasks._questions import Fault, Question, field_of, read_json, text_of
+from paredown.tasks._records import Records
 
 
 @tasks.register("squad")
 @dataclass(frozen=True)
-class Squad:
-    folder: str = "squad|SQuAD|SQuAD_v1.1"  # a|b: either
-    train: str = "train-v1.1"  # the files' names
+class Squad(Records[Question]):
+    folder: str = "squad|SQuAD|SQuAD_v1.1"
+    train: str = "train-v1.1"
     dev: str = "dev-v1.1"
     test: str = "test-v1.1"
+    metrics: tuple[str, ...] = ("span_f1",)
     impossible: bool = False  # questions may have no answer, as in 2.0
-    labels: tuple[str, ...] = ()
-    spelled: tuple[str, ...] = ()
-    kind: str = "span"
-    metrics: tuple[str, ...] = ("span_f1", "span_exact")  # the first is the headline
-    version: int = 1  # grows when questions, answers or the headline change
-    name: ClassVar[str]
+    kind: ClassVar[str] = "span"
 
-    @property
-    def metric(self) -> str:
-        return self.metrics[0]
-
-    def read(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> list[Question]:
-        """The questions of a split (`train`, `dev`, `test`)."""
-        return self.load(root, split, skip_bad_rows).rows
-
-    def load(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> Questions[Question]:
-        """Questions and what was left out."""
-        stems = {"train": self.train, "dev": self.dev, "test": self.test}
-        if split not in stems:
-            raise BadInput(f"no split is called {split!r}; known: {', '.join(stems)}")
-        path = find_json(root, self.folder.split("|"), [stems[split]], f"{split} questions")
-        return self.load_file(path, skip_bad_rows)
-
-    def load_file(self, path: str | Path, skip_bad_rows: bool = False) -> Questions[Question]:
-        """The same from any file in this format."""
-        return gather_questions(path, self._found(read_json(Path(path))), self.kind, skip_bad_rows)
-
-    def _found(self, whole: Any) -> Iterator[tuple[str, Question | str]]:
+    def _found(self, path: Path) -> Iterator[tuple[str, Question | str]]:
         place = "top level"
         try:
-            for number, article in enumerate(field_of(whole, "data", list, "the file"), 1):
+            for number, article in enumerate(field_of(read_json(path), "data", list, "the file"), 1):
                 place = f"article {number}"
                 paragraphs = field_of(article, "paragraphs", list, "the article")
                 for below, paragraph in enumerate(paragraphs, 1):

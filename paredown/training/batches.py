@@ -145,7 +145,7 @@ def cut(rows: Places, size: int) -> list[Places]:
 
 def weight(rows: Sequence[Encoded], places: list[int], kind: Kind) -> int:
     """How much some rows count in the loss of a batch: once each, or once for each token that is asked about."""
-    if not kind.per_token:
+    if not kind.per_word:
         return len(places)
     chosen = [rows[place] for place in places]
     return sum(len(row.first or ()) if row.label is None else sum(mark >= 0 for mark in row.label) for row in chosen)

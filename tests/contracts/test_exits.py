@@ -48,8 +48,10 @@ each_pair = pytest.mark.parametrize("rule, kind", PAIRS)
 
 def evidence(kind: Kind, logits: Tensor, layer: int = 1, counts: Tensor | None = None, doubt: Any = None) -> Evidence:
     """Evidence from [rows, labels]; where every token is answered, two tokens that say the same."""
-    if kind.per_token and logits.dim() == 2:
+    if kind.per_word and logits.dim() == 2:
         logits = logits.unsqueeze(1).expand(-1, 2, -1)
+    elif kind.per_token and logits.dim() == 2:  # classes are the tokens, for start and end alike
+        logits = logits.unsqueeze(-1).expand(-1, -1, 2)
     if kind.per_token and counts is None:
         counts = torch.ones(logits.shape[:2], dtype=torch.bool)
     doubt = torch.full((len(logits), 1), 0.01) if doubt is None else doubt
@@ -59,15 +61,16 @@ def evidence(kind: Kind, logits: Tensor, layer: int = 1, counts: Tensor | None =
 def story(kind: Kind, rows: int, seed: int = 0, labels: int = 3, tokens: int = 4) -> list[Evidence]:
     """What 12 heads say of random rows: they change their minds, and grow surer."""
     noise = torch.Generator().manual_seed(seed)
-    shape = (rows, tokens, labels) if kind.per_token else (rows, labels)
+    shape = (rows, tokens, labels if kind.per_word else 2) if kind.per_token else (rows, labels)
     counts = torch.rand(rows, tokens, generator=noise) < 0.5 if kind.per_token else None
     if counts is not None:
         counts[:, 0] = True  # every row is asked something
     now, heads = torch.zeros(shape), []
     for layer in range(1, HEADS + 1):
         now = now + torch.randn(shape, generator=noise) * 0.5
-        doubt = torch.rand(rows, tokens if kind.per_token else 1, generator=noise)
-        heads.append(evidence(kind, now * (1 + layer / 3), layer, counts, doubt))
+        doubt = torch.rand(rows, tokens if kind.per_word else 1, generator=noise)
+        said = now * (1 + layer / 3)
+        heads.append(evidence(kind, said if counts is None else kind.ruled_out(said, counts), layer, counts, doubt))
     return heads
 
 
@@ -242,14 +245,14 @@ def test_a_row_with_one_class_left_leaves(rule: str) -> None:
 def test_entropy_by_hand() -> None:
     log_probs = KINDS["single_label"].log_probs(torch.tensor([[0.0, 0.0], [0.0, math.log(3)]]))
     assert entropy(log_probs).flatten().tolist() == pytest.approx([0.6931, 0.5623], abs=1e-4)
-    assert normalised_entropy(log_probs).flatten().tolist() == pytest.approx([1.0, 0.8113], abs=1e-4)
+    assert normalised_entropy(log_probs, 2).flatten().tolist() == pytest.approx([1.0, 0.8113], abs=1e-4)
 
 
 @given(st.lists(st.floats(-1e4, 1e4, width=32), min_size=1, max_size=9))
 def test_entropy_lies_between_its_bounds(logits: list[float]) -> None:
     log_probs = KINDS["single_label"].log_probs(torch.tensor([logits]))
     assert 0 <= entropy(log_probs).item() <= math.log(len(logits)) + 1e-5
-    assert 0 <= normalised_entropy(log_probs).item() <= 1 + 1e-5
+    assert 0 <= normalised_entropy(log_probs, log_probs.shape[-1]).item() <= 1 + 1e-5
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from paredown.registry import heads
 
 NAMES, POOLS = heads.names(), ("first", "mean", "max")
 WIDTH, LABELS, LAYERS = 16, 3, 3
-CASES = [(name, pool, kind) for name in NAMES for pool in POOLS for kind in KINDS if kind != "token_label"]
+CASES = [(name, pool, kind) for name in NAMES for pool in POOLS for kind in KINDS if not KINDS[kind].per_token]
 CASES += [(name, "first", "token_label") for name in NAMES]
 
 

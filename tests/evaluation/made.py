@@ -41,5 +41,8 @@ def encoded(kind: str, lengths: list[int], seed: int = 0) -> list[Encoded]:
         elif kind == "token_label":
             first = tuple(place for place in range(length) if place % 3 != 1)
             label = [choose.randrange(3) if place in first else IGNORED for place in range(length)]
+        elif kind == "span":
+            first = tuple(place for place in range(length) if place % 3 != 1)
+            label = (0, first[-1])
         rows.append(Encoded({"input_ids": ids}, label, first))
     return rows

@@ -5,7 +5,13 @@ import dataclasses
 import pytest
 import torch
 import torch.nn.functional as F
-from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification, BertTokenizer
+from transformers import (
+    BertConfig,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertTokenizer,
+)
 
 from paredown.errors import BadSetting
 from paredown.kinds import KINDS
@@ -25,7 +31,8 @@ def tiny(kind="single_label", labels=3):
         vocab_size=60, hidden_size=16, num_hidden_layers=LAYERS, num_attention_heads=2, intermediate_size=24,
         max_position_embeddings=32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_labels=labels,
     )  # fmt: skip
-    stock = BertForTokenClassification if kind == "token_label" else BertForSequenceClassification
+    own = {"token_label": BertForTokenClassification, "span": BertForQuestionAnswering}
+    stock = own.get(kind, BertForSequenceClassification)
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *[f"word{place}" for place in range(55)]]
     tokenizer = BertTokenizer(vocab={word: place for place, word in enumerate(words)})
     return AdaptiveModel(stock(config).eval(), tokenizer, KINDS[kind])
@@ -40,6 +47,7 @@ def batch(kind="single_label", rows=5, tokens=9, labels=3):
         "multi_label": torch.randint(2, (rows, labels)).float(),
         "regression": torch.rand(rows, 1),
         "token_label": torch.randint(labels, (rows, tokens)).masked_fill(mask == 0, -100),
+        "span": torch.randint(5, (rows, 2)),
     }[kind]
     return {"input_ids": torch.randint(5, 60, (rows, tokens)), "attention_mask": mask, "labels": gold}
 
@@ -161,9 +169,7 @@ def test_label_smoothing_is_the_published_one():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", [*methods.names(), *methods.aliases()])
 def test_every_method_trains_every_kind_of_answer(name, kind):
-    model, data = tiny(kind), batch(kind)
-    if kind == "regression":
-        model = tiny(kind, labels=1)
+    model, data = tiny(kind, labels={"regression": 1, "span": 2}.get(kind, 3)), batch(kind)
     method = methods.make(name)
     method.grow(model)
     method.grow(model)  # idempotent

@@ -25,12 +25,15 @@ class Sieve:
 
     layers: tuple[int, ...] = (1, 3)
 
+    reads_attention = False
+
     def check(self, model: Any, depth: tuple[int, ...]) -> None:
         pass
 
-    def keep(self, stream: Any, layer: int, model: Any) -> Tensor | None:
-        if layer not in self.layers:
-            return None
+    def places(self, model: Any, depth: tuple[int, ...]) -> tuple[int, ...]:
+        return self.layers
+
+    def keep(self, stream: Any, layer: int, model: Any) -> Tensor:
         mixed = stream.position * (1 + stream.mask.sum(1, keepdim=True)) + layer
         return (mixed % 3 != 0) | (stream.position == 0)
 

@@ -97,7 +97,7 @@ def test_every_method_resumes_to_the_bit(name: str, tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize("name", methods.names() + methods.aliases())
 def test_100_steps_of_every_method_are_50_and_50(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stages = [field.name for field in dataclasses.fields(methods[name]) if field.name.endswith("epochs")]
-    shares = {1: (100,), 2: (50, 50), 3: (50, 25, 25)}[len(stages)]
+    shares = {1: (100,), 2: (50, 50), 3: (50, 25, 25), 4: (25, 25, 25, 25)}[len(stages)]
     epochs = {stage: steps / 11 for stage, steps in zip(stages, shares, strict=True)}
     method = methods.make(name, batch_size=4, lr=1e-3, **epochs)
     alone = {"unlabelled": None, "dev_rows": None, "checkpoint_every": 50}

@@ -89,4 +89,6 @@ class Steps:
 
 
 def bits(model: AdaptiveModel) -> dict[str, bytes]:
-    return {name: value.detach().numpy().tobytes() for name, value in model.named_parameters()}
+    """Every parameter but the teacher's, which is copied, not learnt, and gone in the end."""
+    own = {name: value for name, value in model.named_parameters() if not name.startswith("teacher.")}
+    return {name: value.detach().numpy().tobytes() for name, value in own.items()}

@@ -1,0 +1,115 @@
+"""What the methods that drop tokens share: selectors, how many tokens shall stay, and whom the model learns from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from paredown.errors import BadSetting
+from paredown.methods._recipe import Recipe
+from paredown.methods._targets import keep_for, places
+from paredown.model import AdaptiveModel, Trace
+from paredown.plan import Plan
+from paredown.stage import Batch, Stage
+
+CHOSEN = "selector:0.5"  # how a trained model drops tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenRecipe(Recipe):
+    usual_keep: ClassVar[float | None] = None  # the share that shall stay where nobody says
+
+    select_before: tuple[int, ...] | None = (
+        None  # layers that tokens are chosen before; None: the second and the middle
+    )
+    selector_size: int = 32
+    target_keep: float | None = None  # share of the tokens that stay, a mean over the layers from the first choice on
+    target_speedup: float | None = None  # the same as how many times fewer token-layers
+    learns_from: Literal["teacher", "labels"] = "teacher"  # teacher: the model as it was with all its tokens
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.target_keep is not None and self.target_speedup is not None:
+            raise BadSetting(f"{self.name}: target_keep and target_speedup say the same; give one")
+        if self.target_keep is not None and not 0 < self.target_keep < 1:
+            raise BadSetting(f"{self.name}: target_keep must lie between 0 and 1, not {self.target_keep:g}")
+        if self.target_speedup is not None and self.target_speedup <= 1:
+            raise BadSetting(f"{self.name}: target_speedup must be above 1, not {self.target_speedup:g}")
+
+    def check(self, model: AdaptiveModel) -> None:
+        super().check(model)
+        if not model.walk.drops_tokens:
+            raise BadSetting(f"{self.name}: the layers of {model.walk.family} tie tokens to their places; none can go")
+
+    def grow(self, model: AdaptiveModel) -> None:
+        model.grow_selectors(self.select_before, self.selector_size)
+        model.grow_teacher()
+        if self.learns_from == "teacher" and not model.grown and len(model.depth) < model.walk.own:
+            raise BadSetting(
+                f"{self.name}: the teacher runs every layer, the plan fewer; export it first, or use labels"
+            )
+        if not places(model):
+            before, depth = list(model.selector_layers), list(model.depth)
+            raise BadSetting(f"{self.name}: selectors sit before layers {before}, but the plan runs {depth}")
+
+    def plan(self, model: AdaptiveModel) -> Plan:
+        return super().plan(model).but(reduce=CHOSEN)
+
+    def keep(self, model: AdaptiveModel) -> float | None:
+        """The share of tokens that shall stay, where there is a target."""
+        if self.target_speedup is not None:
+            return keep_for(self.target_speedup, model)
+        return self.usual_keep if self.target_keep is None else self.target_keep
+
+    def choosing_stage(
+        self, model: AdaptiveModel, name: str, loss: Any, trains: Callable[[str], bool], **changes: Any
+    ) -> Stage:
+        """A stage in which tokens are chosen, on dev rows as they will be in use."""
+        priced = self.keep(model) is not None
+
+        def learns(parameter: str) -> bool:
+            return trains(parameter) and (priced or not parameter.endswith(".price"))
+
+        return self.stage(name, loss, learns, reduce=CHOSEN, begin=_begin, **changes)
+
+    # Learning from answers
+
+    def lesson(self, model: AdaptiveModel, trace: Trace, batch: Batch, taught: Tensor | None) -> Tensor:
+        """The mean loss of all that answer: the end, and exits where there are some."""
+        answers = [trace.final, *trace.exits.values()]
+        if trace.last in trace.logits:  # a head answers last: the model's own classifier learns along
+            answers.append(trace.stock)
+        return torch.stack([self._loss(model, said, batch, trace.counts, taught) for said in answers]).mean()
+
+    @torch.no_grad()
+    def row_losses(self, model: AdaptiveModel, trace: Trace, batch: Batch, taught: Tensor | None) -> Tensor:
+        """[rows] the loss of each row's answer at the end."""
+        losses = []
+        for row in range(len(trace.final)):  # kinds of answer know only the mean over rows: so one row at a time
+            here = slice(row, row + 1)
+            said = {"labels": batch["labels"][here]} if "labels" in batch else {}
+            theirs = None if taught is None else taught[here]
+            losses.append(self._loss(model, trace.final[here], said, trace.counts[here], theirs))
+        return torch.stack(losses)
+
+    def _loss(self, model: AdaptiveModel, said: Tensor, batch: Batch, counts: Tensor, taught: Tensor | None) -> Tensor:
+        if taught is None:
+            return self.task_loss(model, said, batch)
+        return model.kind.distill(said, model.kind.ruled_out(taught, counts), counts, self.temperature)
+
+
+def everything_but_the_teacher(name: str) -> bool:
+    return not name.startswith(("teacher.", "doubt."))
+
+
+@torch.no_grad()
+def _begin(model: AdaptiveModel) -> None:
+    """From here on the model as it is now is imitated, and the price has to be found anew."""
+    model.teach()
+    for layer in model.selectors:
+        model.get_parameter(f"selectors.{layer}.price").zero_()

@@ -1,0 +1,124 @@
+"""Selectors learn by gradient: in training tokens are veiled, not cut out, and a price leads to the wanted share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from paredown.errors import BadPlan, BadSetting
+from paredown.methods._recipe import at_full_depth
+from paredown.methods._targets import price_of, spans
+from paredown.methods._tokens import TokenRecipe, everything_but_the_teacher
+from paredown.model import AdaptiveModel, Trace
+from paredown.registry import methods
+from paredown.stage import Batch, Progress, Stage
+from paredown.stream import Stream
+from paredown.walk import evaluating
+
+ALIKE = 1e-3  # largest difference that a veil may make where the tokens could as well be cut out
+
+
+@methods.register("token_gate")
+@dataclass(frozen=True, kw_only=True)
+class TokenGate(TokenRecipe):
+    usual_keep = 0.5
+
+    gate_epochs: float = 3.0
+    gate_lr: float = 5e-5
+    anneal: float = 0.5  # share of the steps in which the target falls from 1
+    open: float = 2.5  # logit of keeping that every token starts with
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.anneal < 1 or self.gate_epochs <= 0:
+            raise BadSetting(f"{self.name}: anneal must lie in 0..1, below 1, and gate_epochs above 0")
+
+    def check(self, model: AdaptiveModel) -> None:
+        super().check(model)
+        if not can_be_veiled(model):
+            family = model.walk.family
+            raise BadSetting(f"{self.name}: the attention of {family} takes no soft mask; token_policy cuts tokens out")
+
+    def grow(self, model: AdaptiveModel) -> None:
+        fresh = not model.selectors
+        super().grow(model)
+        if fresh:
+            for layer in model.selectors:
+                torch.nn.init.constant_(model.get_parameter(f"selectors.{layer}.out.bias"), self.open)
+
+    def stages(self, model: AdaptiveModel) -> list[Stage]:
+        finetune = self.stage("finetune", self.final_loss, at_full_depth(model).__contains__)
+        gates = self.choosing_stage(
+            model,
+            "gates",
+            self._gates,
+            everything_but_the_teacher,
+            epochs=self.gate_epochs,
+            lr=self.gate_lr,
+            unlabelled=self.learns_from == "teacher",
+        )
+        return [finetune, gates] if self.epochs else [gates]
+
+    def _gates(self, model: AdaptiveModel, batch: Batch, progress: Progress) -> Tensor:
+        wanted = self.keep(model)
+        assert wanted is not None
+        # Chance fades, so that in the end training sees what inference will do.
+        trace, share = veiled(model, batch, noise=1 - progress.share)
+        now = 1 - (1 - wanted) * min(progress.share / self.anneal, 1.0) if self.anneal else wanted
+        price, steering = price_of(model, share.mean(), now, progress, self.gate_lr)
+        taught = model.taught(batch) if self.learns_from == "teacher" else None
+        return self.lesson(model, trace, batch, taught) + price * share.mean() + steering
+
+
+def veiled(model: AdaptiveModel, batch: Batch, noise: float = 0.0) -> tuple[Trace, Tensor]:
+    """What the model says with tokens veiled; and the share of each row's tokens that its layers saw, [rows]."""
+    gates: list[Tensor] = []  # [rows, tokens] what is open since each choice
+    before: list[Tensor] = []
+
+    def choose(stream: Stream, layer: int) -> Stream:
+        before[:] = [stream.hidden]
+        if str(layer) not in model.selectors:
+            return stream
+        gate = torch.where(stream.free, step(model.keep_logits(stream, layer), noise), 1.0)
+        gates.append(gate * gates[-1] if gates else gate)
+        return stream.veiled(gate)
+
+    def stay(hidden: Tensor, run: int, layers: int) -> tuple[Tensor, Tensor]:
+        """A token that is gone keeps the state it had."""
+        if gates:
+            hidden = torch.lerp(before[0], hidden, gates[-1].unsqueeze(-1).to(hidden.dtype))
+        return hidden, hidden
+
+    trace = model.trace(batch, between=stay, reduce=choose)
+    real = batch["attention_mask"].bool()
+    shares = torch.stack([(gate * real).sum(1) / real.sum(1) for gate in gates], 1)
+    return trace, (shares * shares.new_tensor(spans(model))).sum(1)
+
+
+def step(logits: Tensor, noise: float) -> Tensor:
+    """1 where a logit, with logistic noise, is not below 0; else 0. The gradient is that of the soft step."""
+    if noise:
+        chance = torch.rand_like(logits).clamp(1e-6, 1 - 1e-6)
+        logits = logits + noise * chance.logit()
+    soft = logits.sigmoid()
+    return (logits >= 0).float() + soft - soft.detach()
+
+
+@torch.no_grad()
+def can_be_veiled(model: AdaptiveModel) -> bool:
+    """True where a token that is veiled leaves the others as one that is cut out does."""
+    walk = model.walk
+    with evaluating(model):
+        stream = walk.start(walk.sample(2, 10), may_drop=True)
+        keep = torch.ones_like(stream.mask)
+        keep[0, 4] = keep[1, 2] = keep[1, 5] = False
+        try:
+            cut, veil = stream.keep_tokens(keep), stream.veiled(keep.float())
+            for layer in model.depth:
+                cut, veil = walk.step(cut, layer), walk.step(veil, layer)
+        except (BadPlan, RuntimeError):  # masks that cannot be soft, or that a layer does not take
+            return False
+    apart = (cut.hidden[cut.mask] - veil.hidden[veil.mask]).abs().max()
+    return bool(apart <= ALIKE * max(1.0, cut.hidden[cut.mask].abs().max().item()))

@@ -1,0 +1,147 @@
+"""TR-BERT: selectors learn by reward which tokens may go, guided at first by importance; then all learn together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from paredown.errors import BadSetting
+from paredown.methods._recipe import at_full_depth
+from paredown.methods._targets import price_of, spans
+from paredown.methods._tokens import TokenRecipe, everything_but_the_teacher
+from paredown.methods.token_policy.importance import importance, rank
+from paredown.methods.token_policy.sampling import Draw, draw, repeated
+from paredown.model import AdaptiveModel
+from paredown.registry import methods
+from paredown.stage import Batch, Progress, Stage
+
+Preset = Literal[
+    "squad", "newsqa", "naturalqa", "race", "yelp_f", "20news", "imdb", "hotpotqa", "triviaqa", "hyperpartisan"
+]
+ALPHAS: dict[str, tuple[float, float]] = {  # as published: while selectors learn alone, and in the joint stage
+    "squad": (5.0, 5.0),
+    "newsqa": (3.0, 5.0),
+    "naturalqa": (2.0, 2.0),
+    "race": (0.5, 0.1),
+    "yelp_f": (2.0, 0.5),
+    "20news": (1.0, 1.0),
+    "imdb": (1.0, 1.0),
+    "hotpotqa": (0.1, 4.0),
+    "triviaqa": (0.5, 1.0),
+    "hyperpartisan": (0.01, 0.01),
+}
+
+
+@methods.register("token_policy")
+@dataclass(frozen=True, kw_only=True)
+class TokenPolicy(TokenRecipe):
+    init_epochs: float = 0.0  # before all else selectors may learn to rank tokens by importance
+    policy_epochs: float = 3.0  # selectors alone, by reward
+    policy_lr: float = 1e-3
+    joint_epochs: float = 3.0  # everything together
+    joint_lr: float = 2e-5
+    samples: int = 8  # trajectories per row and step
+    guide_rate: float = 0.5  # share of the policy's steps in which one of them keeps the most important tokens
+    alpha: float | None = None  # price of keeping all tokens, in units of the loss; None: the preset's, else 1
+    joint_alpha: float | None = None  # the same in the joint stage; None: the preset's, else as before
+    preset: Preset | None = None  # a data set whose published prices are taken
+    penalty: Literal["real", "published"] = "real"  # kept tokens as a share of the row's own; published: of the padded
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.samples < 2:
+            raise BadSetting(f"{self.name}: a sample is judged by the others of its row, so at least 2 are needed")
+        if not 0 <= self.guide_rate <= 1:
+            raise BadSetting(f"{self.name}: guide_rate must lie in 0..1, not {self.guide_rate:g}")
+        if self.penalty == "published" and (self.target_keep or self.target_speedup):
+            raise BadSetting(f"{self.name}: a target is a share of the row's own tokens; leave penalty at real")
+        if not (self.policy_epochs or self.joint_epochs):
+            raise BadSetting(
+                f"{self.name}: without policy_epochs and joint_epochs no selector would learn what to keep"
+            )
+
+    def stages(self, model: AdaptiveModel) -> list[Stage]:
+        finetune = self.stage("finetune", self.final_loss, at_full_depth(model).__contains__)
+        learning = {"epochs": self.policy_epochs, "lr": self.policy_lr}
+        ranking = self.stage("init", self._rank, _ranks, **{**learning, "epochs": self.init_epochs})
+        policy = self.choosing_stage(model, "policy", self._policy, _chooses, **learning)
+        joint = self.choosing_stage(
+            model,
+            "joint",
+            self._joint,
+            everything_but_the_teacher,
+            epochs=self.joint_epochs,
+            lr=self.joint_lr,
+            unlabelled=self.learns_from == "teacher",
+        )
+        return [stage for stage in (finetune, ranking, policy, joint) if stage.epochs]
+
+    @property
+    def alphas(self) -> tuple[float, float]:
+        """The price while selectors learn alone, and in the joint stage."""
+        policy, joint = ALPHAS.get(self.preset or "", (1.0, None))
+        policy = policy if self.alpha is None else self.alpha
+        chosen = (self.joint_alpha, joint if self.alpha is None else None, policy)
+        return policy, next(value for value in chosen if value is not None)
+
+    # Losses
+
+    def _rank(self, model: AdaptiveModel, batch: Batch, progress: Progress) -> Tensor:
+        """The distance of every probability of keeping from the token's rank, scaled to 1 for the most important."""
+        scores, seen = importance(model, batch, self.task_loss)
+        losses = []
+        for layer, stream in seen.items():
+            free = stream.free
+            wanted = 1 - rank(scores[layer], free) / free.sum(1, keepdim=True).clamp(min=1)
+            distance = (model.keep_logits(stream, layer).sigmoid() - wanted).abs() * free
+            losses.append((distance.sum(1) / free.sum(1).clamp(min=1)).mean())
+        return torch.stack(losses).sum()
+
+    def _policy(self, model: AdaptiveModel, batch: Batch, progress: Progress) -> Tensor:
+        guide = progress.step < self.guide_rate * progress.steps
+        scores = importance(model, batch, self.task_loss)[0] if guide else None
+        drawn = draw(model, batch, self.samples, scores)
+        losses = self.row_losses(model, drawn.trace, repeated(batch, self.samples), None)
+        return self._reinforce(model, drawn, losses, self.alphas[0], progress, self.policy_lr)
+
+    def _joint(self, model: AdaptiveModel, batch: Batch, progress: Progress) -> Tensor:
+        drawn, many = draw(model, batch, self.samples), repeated(batch, self.samples)
+        taught = None
+        if self.learns_from == "teacher":
+            taught = repeated({"answers": model.taught(batch)}, self.samples)["answers"]
+        losses = self.row_losses(model, drawn.trace, many, taught)
+        reinforced = self._reinforce(model, drawn, losses, self.alphas[1], progress, self.joint_lr)
+        return self.lesson(model, drawn.trace, many, taught) + reinforced
+
+    def _reinforce(
+        self, model: AdaptiveModel, drawn: Draw, losses: Tensor, alpha: float, progress: Progress, lr: float
+    ) -> Tensor:
+        """Choices of samples that did better than others of their row become likelier, those of worse ones less."""
+        keep, steering = self.keep(model), 0.0 * drawn.surprise.sum()
+        price = torch.tensor(alpha, device=losses.device)
+        if keep is None:
+            share = self.shares(drawn).mean(1)
+        else:
+            share = (self.shares(drawn) * torch.tensor(spans(model), device=losses.device)).sum(1)
+            price, steering = price_of(model, share.mean(), keep, progress, lr)
+        better = drawn.advantage(-losses - price * share, self.samples)
+        return (better * drawn.surprise).mean() + steering
+
+    def shares(self, drawn: Draw) -> Tensor:
+        """[samples * rows, selectors] tokens kept, as a share."""
+        whole = drawn.length if self.penalty == "real" else torch.full_like(drawn.length, drawn.trace.counts.shape[1])
+        return drawn.kept / whole.unsqueeze(1)
+
+
+def _chooses(name: str) -> bool:
+    return name.startswith("selectors.")
+
+
+def _ranks(name: str) -> bool:
+    return _chooses(name) and not name.endswith(".price")
+
+
+methods.alias("trbert", "token_policy", epochs=5.0, lr=3e-5, policy_lr=3e-5, joint_lr=3e-5, weight_decay=0.0)

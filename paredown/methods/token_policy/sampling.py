@@ -1,0 +1,65 @@
+"""Trajectories: each row several times, with tokens dropped by chance as the selectors' probabilities say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paredown.methods.token_policy.importance import rank
+from paredown.model import AdaptiveModel, Trace
+from paredown.stage import Batch
+from paredown.stream import Stream
+
+
+@dataclass
+class Draw:
+    """Samples of the same rows one after the other: all rows, then all rows again."""
+
+    trace: Trace
+    surprise: (
+        Tensor  # [samples * rows] how unlikely the choices were: a sum over the selectors, each a mean over tokens
+    )
+    kept: Tensor  # [samples * rows, selectors] tokens that were left
+    length: Tensor  # [samples * rows] tokens there were
+
+    def advantage(self, reward: Tensor, samples: int) -> Tensor:
+        """[samples * rows] how much better a sample did than the mean of its row's samples."""
+        by_row = reward.unflatten(0, (samples, -1))
+        return (by_row - by_row.mean(0)).flatten()
+
+
+def draw(model: AdaptiveModel, batch: Batch, samples: int, scores: dict[int, Tensor] | None = None) -> Draw:
+    """Run every row `samples` times. With `scores` of importance by layer, the first time is guided by them."""
+    surprise: list[Tensor] = []
+    kept: list[Tensor] = []
+
+    def choose(stream: Stream, layer: int) -> Stream:
+        if str(layer) not in model.selectors:
+            return stream
+        logits, free = model.keep_logits(stream, layer), stream.free
+        keep = torch.bernoulli(logits.detach().sigmoid()).bool()
+        if scores is not None:
+            rows = len(scores[layer])
+            keep[:rows] = guided(scores[layer].gather(1, stream.position[:rows]), logits[:rows], free[:rows])
+        unlikely = F.binary_cross_entropy_with_logits(logits, keep.float(), reduction="none") * free
+        surprise.append(unlikely.sum(1) / free.sum(1).clamp(min=1))
+        stream = stream.keep_tokens(keep)
+        kept.append(stream.mask.sum(1))
+        return stream
+
+    many = repeated(batch, samples)
+    trace = model.trace(many, reduce=choose)
+    return Draw(trace, torch.stack(surprise).sum(0), torch.stack(kept, 1), many["attention_mask"].sum(1))
+
+
+def guided(scores: Tensor, logits: Tensor, free: Tensor) -> Tensor:
+    """[rows, tokens] as many tokens as the selector would keep on average, but the most important ones."""
+    expected = (logits.detach().sigmoid() * free).sum(1, keepdim=True)
+    return rank(scores, free) < (expected + 0.5).floor()
+
+
+def repeated(batch: Batch, times: int) -> Batch:
+    return {name: value.repeat(times, *[1] * (value.dim() - 1)) for name, value in batch.items()}

@@ -1,0 +1,176 @@
+"""RACE (Lai et al., 2017): an article, questions, one of four options is right; official folders or json lines.
+
+`race` asks for one of the options; `race-options`, as in TR-BERT, asks for every option whether it is right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from paredown.errors import BadInput
+from paredown.registry import tasks
+from paredown.rows import Row
+from paredown.tasks._files import SPLITS
+from paredown.tasks._questions import (
+    BadQuestion,
+    Choices,
+    Fault,
+    Questions,
+    field_of,
+    gather_questions,
+    read_json,
+    readable,
+    text_of,
+)
+from paredown.tasks._records import LINES, numbered_records
+
+LEVELS = ("middle", "high")
+VALIDATION = {"dev": "validation"}  # as the json lines of OpenCompass call it
+
+Found = Iterator[tuple[str, Choices | str]]
+
+
+@tasks.register("race")
+@dataclass(frozen=True)
+class Race:
+    level: Literal["all", "middle", "high"] = "all"  # of school
+    folder: str = "RACE|race"  # a|b: either
+    version: int = 1  # grows when questions, answers or the headline change
+    labels: ClassVar[tuple[str, ...]] = ()
+    spelled: ClassVar[tuple[str, ...]] = ()
+    kind: ClassVar[str] = "choice"
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
+    name: ClassVar[str]
+
+    @property
+    def metric(self) -> str:
+        return self.metrics[0]
+
+    def read(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> list[Any]:
+        """The questions of a split (`train`, `dev`, `test`)."""
+        return self.load(root, split, skip_bad_rows).rows
+
+    def load(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> Any:
+        """Questions and what was left out."""
+        return self._choices(root, split, skip_bad_rows)
+
+    def _choices(self, root: str | Path, split: str, skip_bad_rows: bool) -> Questions[Choices]:
+        if split not in SPLITS:
+            raise BadInput(f"no split is called {split!r}; known: {', '.join(SPLITS)}")
+        levels = LEVELS if self.level == "all" else (self.level,)
+        sources = [self._source(Path(root), split, level) for level in levels]
+        found = (asked for source in sources for asked in (_from_lines if source.is_file() else _from_folder)(source))
+        return gather_questions(" and ".join(map(str, sources)), found, "choice", skip_bad_rows)
+
+    def _source(self, root: Path, split: str, level: str) -> Path:
+        """A folder of articles, or a file of questions."""
+        places = [*(root / folder for folder in self.folder.split("|")), root]
+        folders = [place / split / level for place in places]
+        named = VALIDATION.get(split, split)
+        stems = [place / f"{named}{between}{level}" for place in places for between in "/_"]
+        files = [Path(f"{stem}{ending}") for stem in stems for ending in LINES]
+        found = [path for path in folders if path.is_dir()] + [path for path in files if path.is_file()]
+        if not found:
+            other = "" if self.level != "all" else "; level='middle' or 'high' reads one of the two"
+            raise BadInput(f"{folders[0]} is missing; the articles belong there, a .txt each (or {files[0]}){other}")
+        if len(found) > 1 and not all(path.samefile(found[0]) for path in found):
+            raise BadInput(f"the {split} articles could be in {' or in '.join(map(str, found))}; keep one of them")
+        return found[0]
+
+
+@dataclass(frozen=True)
+class OptionRows:
+    """Options as rows of their own; the answer to a question is its likeliest option."""
+
+    source: str
+    rows: list[Row]
+    labels: tuple[str, ...]
+    kind: str
+    bad: tuple[BadQuestion, ...]  # questions left out on request
+    groups: tuple[str, ...]  # the question of every row
+    metric: ClassVar[str] = "choice_accuracy"
+
+
+@tasks.register("race-options")
+@dataclass(frozen=True)
+class RaceOptions(Race):
+    kind: ClassVar[str] = "single_label"
+    labels: ClassVar[tuple[str, ...]] = ("0", "1")  # wrong, right
+    metrics: ClassVar[tuple[str, ...]] = ("choice_accuracy",)
+
+    def load(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> OptionRows:
+        """Rows of article against question and option, in the order of the options, and what was left out."""
+        read = self._choices(root, split, skip_bad_rows)
+        options = [(asked, place, option) for asked in read.rows for place, option in enumerate(asked.options)]
+        rows = [
+            Row(one.context, f"{one.question} {text}", str(int(place == one.label))) for one, place, text in options
+        ]
+        groups = tuple(one.id for one, _, _ in options)
+        return OptionRows(read.source, rows, self.labels, self.kind, read.bad, groups)
+
+
+tasks.alias("race-options-middle", "race-options", level="middle")
+tasks.alias("race-options-high", "race-options", level="high")
+
+
+def _from_folder(folder: Path) -> Found:
+    """The official layout: an article a file, with lists of its questions, their options and answers."""
+    for path in sorted(folder.glob("*.txt"), key=_natural):
+        place = f"{folder.name}/{path.name}"
+        try:
+            yield from _article(read_json(path), place, path.name)
+        except BadInput as error:  # not JSON: one file of thousands
+            yield place, str(error).removeprefix(f"{path}, ").removeprefix(f"{path}: ")
+        except Fault as fault:
+            yield place, str(fault)
+
+
+def _natural(path: Path) -> list[Any]:
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.name)]
+
+
+def _article(record: Any, place: str, name: str) -> Found:
+    article = text_of(record, "article", "the file")
+    asked = [field_of(record, key, list, "the file") for key in ("questions", "options", "answers")]
+    if len(set(map(len, asked))) > 1 or not asked[0]:
+        counts = "{} questions, {} lists of options and {} answers".format(*map(len, asked))
+        raise Fault(f"{counts}; as many of each are needed, at least one")
+    for number, (question, options, answer) in enumerate(zip(*asked), 1):
+        try:
+            one = {"article": article, "question": question, "options": options, "answer": answer}
+            yield f"{place}, question {number}", _choices(one, f"{name}-{number}")
+        except Fault as fault:
+            yield f"{place}, question {number}", str(fault)
+
+
+def _from_lines(path: Path) -> Found:
+    """OpenCompass's layout: a question a line, with its article."""
+    asked: Counter[str] = Counter()
+    for place, record in numbered_records(path):
+        try:
+            if isinstance(record, str):
+                raise Fault(record)
+            name = text_of(record, "example_id", "the question")
+            asked[name] += 1
+            yield f"{place}, question {asked[name]} of {name}", _choices(record, f"{name}-{asked[name]}")
+        except Fault as fault:
+            yield place, str(fault)
+
+
+def _choices(record: dict[str, Any], name: str) -> Choices:
+    article = text_of(record, "article", "the question")
+    question = text_of(record, "question", "the question")
+    options = field_of(record, "options", list, "the question")
+    if len(options) < 2 or not all(isinstance(option, str) and option.strip() for option in options):
+        raise Fault(f"'options' must be a list of at least two texts, not {options!r:.60}")
+    letters = [chr(ord("A") + place) for place in range(len(options))]
+    answer = field_of(record, "answer", str, "the question")
+    if answer not in letters:
+        raise Fault(f"the answer {answer!r:.40} is not one of {', '.join(letters)}")
+    texts = tuple(readable(option, "an option") for option in options)
+    return Choices(name, article, question, texts, letters.index(answer))

@@ -1,0 +1,253 @@
+"""What every reducer promises, tried on every reducer in the catalogue; then each one's own arithmetic, by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from paredown import AdaptiveModel, Plan
+from paredown.errors import BadPlan, BadSetting
+from paredown.registry import reducers
+from paredown.stream import Stream
+from tests.contracts.reducer_settings import all_reducers, choosing
+from tests.families import EVERY_TOKEN, EXACT, adaptive, batch, tiny, walked
+
+LENGTHS = [14, 3, 30, 1, 9]
+SPEEDS = [step / 20 for step in range(21)]
+REDUCERS = all_reducers()
+each_reducer = pytest.mark.parametrize("reducer", REDUCERS, ids=str)
+
+
+@torch.no_grad()
+def asked(reducer: Any, inputs: dict[str, Tensor], model: AdaptiveModel | None = None) -> tuple[Stream, Tensor]:
+    """A stream as the reducer sees it the first time it is asked, and what it keeps."""
+    model = model or choosing()
+    place = min(reducer.places(model, model.depth))
+    stream = model.walk.start(inputs, may_drop=True)
+    for layer in range(place):
+        stream = model.walk.step(stream, layer, watch=layer == place - 1)
+    return stream, reducer.keep(stream, place, model)
+
+
+# Every reducer
+
+
+@each_reducer
+def test_says_of_every_token_whether_it_stays(reducer: Any) -> None:
+    stream, keep = asked(reducer, batch(99, LENGTHS, width=33))
+    assert keep.shape == stream.mask.shape and keep.dtype == torch.bool
+    kept, dropped = keep & stream.mask, ~keep & stream.mask
+    assert bool(kept.any()) and bool(dropped.any()), "the settings should tell tokens apart"
+
+
+@each_reducer
+def test_a_larger_speed_never_keeps_more(reducer: Any) -> None:
+    ladder = [asked(reducer.at_speed(speed), batch(99, LENGTHS)) for speed in SPEEDS]
+    kept = torch.stack([keep & stream.mask for stream, keep in ladder])  # [speeds, rows, tokens]
+    assert torch.equal(kept[0], ladder[0][0].mask), "at speed 0 a token is dropped"
+    assert bool((kept.int().diff(dim=0) <= 0).all())
+    assert kept[-1].sum() <= len(LENGTHS), "at speed 1 more than a token stays"
+
+
+@each_reducer
+def test_speed_0_is_the_full_model(reducer: Any) -> None:
+    inputs = batch(99, LENGTHS)
+    full, careful = (choosing().answer(inputs, Plan(reduce=one)) for one in (None, reducer.at_speed(0)))
+    assert torch.allclose(full.logits, careful.logits, atol=1e-5, rtol=0) and torch.equal(full.tokens, careful.tokens)
+
+
+@each_reducer
+def test_is_json_and_short_text(reducer: Any) -> None:
+    for same in (reducer, *(reducer.at_speed(speed) for speed in SPEEDS)):
+        assert reducers.from_json(json.loads(json.dumps(reducers.to_json(same), allow_nan=False))) == same
+        assert reducers.parse(str(same)) == same
+        assert hash(reducers.parse(str(same))) == hash(same)
+        assert Plan.from_json(json.dumps(Plan(reduce=same).to_json())) == Plan(reduce=str(same))
+
+
+@each_reducer
+@pytest.mark.parametrize("speed", [-0.1, 1.1, math.nan])
+def test_refuses_a_speed_outside_0_to_1(reducer: Any, speed: float) -> None:
+    with pytest.raises(BadSetting, match="speed"):
+        reducer.at_speed(speed)
+
+
+@pytest.mark.parametrize("name", reducers.names())
+@given(knob=st.floats(0, 1) | st.integers(0, 9) | st.floats(-2, -0.1) | st.just(math.inf))
+def test_any_knob_it_takes_is_read_back(name: str, knob: Any) -> None:
+    cls: Any = reducers[name]
+    try:
+        reducer = reducers.make(name, **{cls.knob: knob})
+    except BadSetting as error:
+        assert f"{name}.{cls.knob}" in str(error) and not 0 <= knob <= 1
+        return
+    assert reducers.parse(str(reducer)) == reducer
+
+
+@each_reducer
+def test_refuses_families_that_cannot_drop_tokens(reducer: Any) -> None:
+    for family in walked(EVERY_TOKEN):
+        with pytest.raises(BadPlan, match="none can be dropped"):
+            choosing(family).answer(batch(99, LENGTHS), Plan(reduce=reducer))
+
+
+@each_reducer
+def test_chooses_where_it_says(reducer: Any) -> None:
+    model, depth = choosing(), (0, 1, 2, 3)
+    places = reducer.places(model, depth)
+    assert places and set(places) <= set(depth)
+    assert reducer.layers is not None or places == (1, 2)
+
+
+# Refusals
+
+
+def test_models_without_selectors_hear_what_to_do() -> None:
+    with pytest.raises(BadPlan, match=r"it has none; train some, or choose by attention"):
+        adaptive("bert").check(Plan(reduce="selector:0.5"))
+    with pytest.raises(BadPlan, match=r"before layers \[1, 2\], and the plan runs none"):
+        choosing().check(Plan(depth=(0, 3), reduce="selector:0.5"))
+    with pytest.raises(BadPlan, match=r"a selector before layer 3, but its selectors sit before layers \[1, 2\]"):
+        choosing().check(Plan(reduce="fixed_share:0.5,layers=(3,)"))
+
+
+@pytest.mark.parametrize("reducer", ["attention:0.5", "fixed_share:0.5,score=attention"])
+def test_attention_needs_a_layer_before(reducer: str) -> None:
+    model = adaptive("bert")
+    with pytest.raises(BadPlan, match="before layer 2 none runs"):
+        model.check(Plan(depth=(2,), reduce=reducer))
+    with pytest.raises(BadPlan, match=r"before layer 3, but the plan runs \[0, 1\]"):
+        model.check(Plan(depth=(0, 1), reduce=reducers.of(reducer).__class__(0.5, layers=(3,))))
+    with pytest.raises(BadPlan, match="it is empty"):
+        model.check(Plan(reduce=f"{reducer},layers=()"))
+
+
+@pytest.mark.parametrize("family", ["mpnet", "rembert"])
+def test_families_that_hide_their_attention_are_refused(family: str) -> None:
+    with pytest.raises(BadPlan, match=f"{family}: its attention cannot be watched.*train selectors"):
+        adaptive(family).check(Plan(reduce="attention:0.5"))
+
+
+def test_other_implementations_of_attention_are_refused() -> None:
+    model = adaptive("bert")
+    model.stock.set_attn_implementation("flex_attention")
+    assert not model.walk.shows_attention
+
+
+# Watching attention
+
+
+def watched() -> list[Any]:
+    shown = [family for family in walked(EXACT) if adaptive(family, head=None).walk.shows_attention]
+    assert {"bert", "distilbert", "modernbert", "roberta", "albert", "electra"} <= set(shown)
+    return shown
+
+
+@torch.no_grad()
+def test_a_watched_layer_says_what_it_always_says() -> None:
+    for family in watched():
+        for implementation in ("sdpa", "eager"):
+            walk = adaptive(family, head=None, attn_implementation=implementation).walk
+            stream = walk.start(batch(99, LENGTHS, width=33), may_drop=True)
+            for layer in range(len(walk.layers)):
+                plain, stream = walk.step(stream, layer), walk.step(stream, layer, watch=True)
+                assert torch.equal(plain.hidden, stream.hidden) and plain.received is None
+                received = stream.received
+                assert received is not None and not received[~stream.mask].any()
+                assert torch.allclose(received.sum(1), torch.tensor(LENGTHS).float(), atol=1e-4)  # 1 is average
+
+
+@torch.no_grad()
+def test_what_is_received_is_what_transformers_tells() -> None:
+    model = tiny("bert", attn_implementation="eager")
+    inputs = batch(99, LENGTHS)
+    told = model(**inputs, output_attentions=True).attentions
+    for implementation in ("eager", "sdpa"):
+        walk = adaptive("bert", head=None, attn_implementation=implementation).walk
+        stream = walk.start(inputs)
+        for layer, probabilities in enumerate(told):
+            stream = walk.step(stream, layer, watch=True)
+            real = inputs["attention_mask"]
+            wanted = (probabilities.mean(1) * real.unsqueeze(-1)).sum(1)
+            assert stream.received is not None
+            assert torch.allclose(stream.received, wanted, atol=1e-5)
+
+
+def test_only_the_layer_before_a_choice_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, seen = choosing(), []
+    usual = model.walk.step
+    monkeypatch.setattr(model.walk, "step", lambda *call: (seen.append(call[1:]), usual(*call))[1])
+    for reducer, layers in (("attention:0.9", (0, 1)), ("attention:0.9,layers=(3,)", (2,)), ("selector:0.5", ())):
+        seen.clear()
+        model.answer(batch(99, LENGTHS), Plan(reduce=reducer))
+        assert [call[0] for call in seen if call[1:] == (True,)] == list(layers)
+
+
+def test_what_was_received_goes_with_rows_and_tokens() -> None:
+    stream, _ = asked(reducers.parse("attention:0.9"), batch(99, LENGTHS))
+    assert stream.received is not None
+    third = stream.keep_rows(torch.tensor([False, False, True, False, False]))
+    assert third.received is not None and torch.equal(third.received[0], stream.received[2])
+    cut = third.keep_tokens(third.position % 2 == 0)
+    assert cut.received is not None and torch.equal(cut.received[0], stream.received[2, ::2])
+
+
+# By hand
+
+
+def made(scores: list[list[float]], lengths: list[int], protected: list[list[int]] | None = None) -> Stream:
+    """A stream whose tokens received so much attention."""
+    received = torch.tensor(scores)
+    mask = torch.arange(received.shape[1]) < torch.tensor(lengths).unsqueeze(1)
+    position = torch.arange(received.shape[1]).expand_as(received)
+    stream = Stream(torch.zeros(*received.shape, 2), mask, torch.arange(len(scores)), position, received=received)
+    if protected is None:
+        return stream
+    held = torch.tensor([[place in places for place in range(received.shape[1])] for places in protected])
+    return replace(stream, protected=held)
+
+
+def kept(reducer: str, stream: Stream) -> list[list[int]]:
+    keep = reducers.parse(reducer).keep(stream, 1, None) & stream.mask
+    return [row.nonzero().flatten().tolist() for row in keep]
+
+
+def test_attention_by_hand() -> None:
+    stream = made([[0.1, 0.5, 2.0, 0.49, 1.0], [0.1, 1.5, 9.0, 9.0, 9.0]], [5, 2])
+    assert kept("attention:0.5", stream) == [[1, 2, 4], [1]]
+    assert stream.keep_tokens(stream.received >= 0.5).position[0].tolist() == [0, 1, 2, 4]  # type: ignore[operator]
+
+
+def test_a_fixed_share_by_hand() -> None:
+    share = "fixed_share:0.5,score=attention"
+    stream = made([[0.1, 0.5, 2.0, 0.4, 1.0], [0.1, 1.5, 9.0, 9.0, 9.0]], [5, 2])
+    assert kept(share, stream) == [[0, 2, 4], [0]]  # the first always stays, and takes its part
+    assert kept(share, made([[1.0] * 6, [1.0] * 6], [6, 5])) == [[0, 1, 2], [0, 1, 2]]  # equals: the earlier ones
+    protected = made([[0.1, 3.0, 2.0, 0.4, 1.0, 0.0]] * 2, [6, 6], [[5], [2, 3, 4, 5]])
+    assert kept(share, protected) == [[0, 1, 5], [0, 2, 3]]
+    stays = protected.keep_tokens(reducers.parse(share).keep(protected, 1, None))
+    assert stays.position[1].tolist() == [0, 2, 3, 4, 5]  # more are protected than the share has room for
+
+
+@pytest.mark.parametrize("tokens, share, left", [(30, 0.1, 3), (7, 0.5, 4), (1, 0.01, 1), (10, 0.0, 0), (9, 1.0, 9)])
+def test_shares_are_rounded_up(tokens: int, share: float, left: int) -> None:
+    assert reducers.make("fixed_share", share=share).kept_of(torch.tensor([tokens])).item() == left
+
+
+@torch.no_grad()
+def test_selectors_by_hand() -> None:
+    model, reducer = choosing(), reducers.parse("selector:0.7")
+    stream, keep = asked(reducer, batch(99, LENGTHS))
+    assert torch.equal(keep, torch.sigmoid(model.keep_logits(stream, 1)) >= 0.7)
+    best = asked(reducers.parse("fixed_share:0.3"), batch(99, LENGTHS))[1]
+    logits = model.keep_logits(stream, 1)
+    assert bool((logits[2][stream.free[2] & best[2]].min() > logits[2][stream.free[2] & ~best[2]].max()).all())
+    assert best[2, :30].sum() == 9
