@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
-from transformers import AutoModelForTokenClassification
+from transformers import AutoModelForQuestionAnswering, AutoModelForTokenClassification
 
 from paredown import AdaptiveModel, Plan
 from paredown.errors import CannotWalk
-from paredown.kinds import KINDS
+from paredown.kinds import KINDS, RULED_OUT
 from paredown.walk import Walk
 from tests.families import adaptive, batch, committed, survey, tiny, version, walked
 
@@ -91,6 +91,22 @@ def test_token_labels_equal_stock(family: str) -> None:
         inputs = batch(99, lengths)
         with torch.no_grad():
             assert torch.equal(model.answer(inputs).logits, stock(**inputs).logits)
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "deberta-v2", "modernbert", "mpnet"])
+def test_spans_equal_stock(family: str) -> None:
+    """Where an answer may be; the other places are ruled out."""
+    stock = tiny(family, AutoModelForQuestionAnswering, num_labels=2)
+    model = AdaptiveModel(stock, None, KINDS["span"])
+    for lengths in LENGTHS:
+        inputs = batch(99, lengths)
+        real = inputs["attention_mask"].bool()
+        with torch.no_grad():
+            expected = stock(**inputs)
+        said = model.answer(inputs).logits
+        assert torch.equal(said[..., 0][real], expected.start_logits[real])
+        assert torch.equal(said[..., 1][real], expected.end_logits[real])
+        assert bool((said[~real] == RULED_OUT).all())
 
 
 def test_what_cannot_be_walked_is_refused() -> None:

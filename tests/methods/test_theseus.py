@@ -84,8 +84,10 @@ def test_draws_are_fair_and_the_same_in_every_process() -> None:
     ("into", "modules"),
     [(2, ((0, 1), (2, 3))), (3, ((0,), (1,), (2, 3))), (1, ((0, 1, 2, 3),)), (None, ((0, 1), (2, 3)))],
 )
-def test_modules_are_runs_of_layers(into: int | None, modules: Any) -> None:
+def test_modules_are_runs_of_layers(into: int | None, modules: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     method, model = made(into=into)
+    assert f"layers {modules[0]} -> 4" in caplog.text
     assert method._modules(model) == modules
     assert model.depth == tuple(range(4, 4 + len(modules)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from paredown.registry import methods
 from paredown.stage import Batch, Progress, Stage
 from paredown.walk import evaluating
 
+log = logging.getLogger(__name__)
 Modules = tuple[tuple[int, ...], ...]
 
 
@@ -62,7 +64,11 @@ class Theseus(Recipe):
         self._modules(model)
 
     def grow(self, model: AdaptiveModel) -> None:
+        fresh = not model.grown
         successors = model.grow_layers(self._sources(model))
+        if fresh:
+            pairs = zip(self._modules(model), successors, strict=True)
+            log.info("%s: %s", self.name, ", ".join(f"layers {old} -> {new}" for old, new in pairs))
         model.plan = model.plan.but(depth=successors)
 
     def stages(self, model: AdaptiveModel) -> list[Stage]:
