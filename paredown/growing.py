@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from paredown.errors import BadSetting
 from paredown.kinds import Kind
+from paredown.plan import usual_places
 from paredown.registry import heads as head_registry
 from paredown.walk import Walk, evaluating, logits_of
 
@@ -121,8 +122,7 @@ class Growing(nn.Module):
     def grow_selectors(self, layers: Sequence[int] | None = None, size: int = 32) -> None:
         """Let the model choose tokens before some layers (default: the second and the middle one of those that run).
         Growing the same again changes nothing."""
-        usual = {self.depth[min(1, len(self.depth) - 1)], self.depth[len(self.depth) // 2]}
-        wanted = tuple(sorted(usual if layers is None else layers))
+        wanted = tuple(sorted(usual_places(self.depth) if layers is None else layers))
         if not wanted or size < 1 or not all(0 <= layer < len(self.walk.layers) for layer in wanted):
             raise BadSetting(f"selectors sit before layers 0 to {len(self.walk.layers) - 1}; got {list(wanted)}")
         if self.selectors:

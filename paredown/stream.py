@@ -10,7 +10,7 @@ from torch import Tensor
 
 from paredown.errors import BadPlan
 
-TRACE = 1e-6  # of the attention it would get, what a veiled token still gets
+TRACE = 1e-12  # of the attention it would get, what a veiled token still gets; some tokens would get nearly all
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,14 @@ class Argument:
 
     def veiled(self, gate: Tensor, dtype: torch.dtype) -> Argument:
         """`gate` [rows, tokens] in 0..1: how much attention each token gets of what it would get."""
-        value, axes = self.value, self.axes
-        if axes.masked is None:
+        value, axes, masked = self.value, self.axes, self.axes.masked
+        if masked is None:
             return self
         if value.dtype == torch.bool:
             lowest = torch.finfo(dtype).min
-            value = torch.zeros(value.shape, dtype=dtype, device=value.device).masked_fill(value == axes.masked, lowest)
+            value = torch.zeros(value.shape, dtype=dtype, device=value.device).masked_fill(value == masked, lowest)
             axes = replace(axes, masked=lowest)
-        elif axes.rows is None or not value.is_floating_point() or float(axes.masked) > -100:
+        elif axes.rows is None or not value.is_floating_point() or masked > -100:
             raise BadPlan("this encoder's attention takes no soft mask, so tokens can only be cut out, not veiled")
         # A gate of 0 leaves a trace, and with it the gradient that tells what opening it would do.
         logs = (TRACE + (1 - TRACE) * gate).log().to(dtype)

@@ -8,8 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from paredown.errors import BadSetting
+from paredown.errors import BadInput, BadSetting
 from paredown.registry import tasks
+from paredown.tasks import Bad, Questions, Read
+from paredown.tasks._records import Records
 from paredown.tasks.text import read_rows
 
 Task = Annotated[str | None, typer.Option(help="A task of the catalogue, read from its own files in --data.")]
@@ -26,7 +28,7 @@ class Source:
 
     task: str | None = None
     data: Path | None = None
-    files: dict[str, str] | None = None  # by split, where there is no task
+    files: dict[str, str] | None = None  # by split; with a task of questions, in its format
     columns: dict[str, str | None] | None = None
     skip_bad_rows: bool = False
 
@@ -34,22 +36,46 @@ class Source:
         given = [name for name, path in (self.files or {}).items() if path]
         if self.task is None and not given:
             raise BadSetting("no rows: name a --task with its --data folder, or give files")
-        if self.task is not None and given:
+        if self.task is None:
+            return
+        if given and not isinstance(tasks.make(self.task), Records):
             raise BadSetting(f"the task {self.task} has files of its own; leave --{given[0]} out")
-        if self.task is not None and self.data is None:
+        if self.data is None and not given:
             raise BadSetting(f"the task {self.task} needs --data, the folder that holds its files")
 
     def read(self, split: str, labels: tuple[str, ...] = (), kind: str | None = None) -> Any:
         """The rows of a split with their labels and kind, or None where no file was given."""
+        path = (self.files or {}).get(split)
         if self.task is not None:
-            return tasks.make(self.task).load(self.data, split, skip_bad_rows=self.skip_bad_rows)
-        if not (path := (self.files or {}).get(split)):
+            return self._of_task(tasks.make(self.task), path, split)
+        if not path:
             return None
+        if kind == "span":
+            raise BadSetting(f"{path}: name the --task that reads its questions: squad, squad_v2, mrqa, …")
         columns: dict[str, Any] = self.columns or {}
         return read_rows(path, **columns, labels=labels, kind=kind, skip_bad_rows=self.skip_bad_rows)
+
+    def more(self, path: str, kind: str) -> Any:
+        """Rows that need no label: questions in the task's format, texts in any."""
+        task = self.task if kind == "span" else None
+        return Source(task, None, {"train": path}, self.columns, self.skip_bad_rows).read("train")
+
+    def _of_task(self, task: Any, path: str | None, split: str) -> Any:
+        """From a file in the task's format, wherever it is, else from its folder."""
+        if path and not Path(path).is_file():
+            raise BadInput(f"{path} is missing")
+        if (place := path or self.data) is None:
+            return None
+        found = task.load(place, split, skip_bad_rows=self.skip_bad_rows)
+        if not isinstance(found, Questions):
+            return found
+        bad = tuple(Bad(place, f"{one.place}: {one.reason}") for place, one in enumerate(found.bad))
+        return Read(found.source, found.rows, (), found.kind, bad)
 
 
 def metrics_of(rows: Any, task: str | None) -> list[str]:
     """The metrics of rows, the headline first; ranked rows have one of their own."""
+    if rows.kind == "span":
+        return ["span_f1"]  # of windows; the tasks' own figures are of whole questions
     own = () if task is None or rows.groups is not None else tasks.make(task).metrics
     return list(own) or [rows.metric]

@@ -1,17 +1,30 @@
-"""Models for commands: errors of one line, and a device."""
+"""Models for commands: errors of one line, a plan as flags change it, and a device."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+import typer
 
 from paredown.bundle import FACTS
 from paredown.errors import BadBundle, BadSetting
 from paredown.model import AdaptiveModel
+from paredown.plan import Plan
 from paredown.registry import methods
+
+Reduce = Annotated[
+    str | None,
+    typer.Option(help="Which tokens stay: selector:0.5, fixed_share:0.5, attention:0.5, …, none; default: the plan's."),
+]
+
+
+def changed(plan: Plan, exit: str | None, reduce: str | None) -> Plan:
+    """A plan with the axes that flags give in place of its own; `none` empties one."""
+    given = {axis: rule for axis, rule in (("exit", exit), ("reduce", reduce)) if rule is not None}
+    return plan.but(**{axis: None if rule.lower() == "none" else rule for axis, rule in given.items()})
 
 
 def is_bundle(source: str) -> bool:
@@ -50,8 +63,9 @@ def model_for(source: str, rows: Any, seed: int, depth: int | None = None) -> Ad
     if not is_bundle(source):
         return load_any(source, task=rows.kind, labels=list(rows.labels), depth=depth)
     model = load_any(source, depth=depth)
-    if model.kind.name != rows.kind or (rows.kind != "regression" and set(model.labels) != set(rows.labels)):
-        theirs = f"{rows.kind} rows labelled {', '.join(rows.labels)}"
+    nameless = rows.kind in ("regression", "span")
+    if model.kind.name != rows.kind or not (nameless or set(model.labels) == set(rows.labels)):
+        theirs = rows.kind if nameless else f"{rows.kind} rows labelled {', '.join(rows.labels)}"
         raise BadSetting(f"{source} answers {model.kind.name} with {', '.join(model.labels)}, not {theirs}")
     return model
 

@@ -24,7 +24,13 @@ from paredown.training.guard import saving
 
 FORMATS = (".jsonl", ".csv", ".parquet")
 GROUP = 10_000  # rows that a parquet file keeps together
-Record = dict[str, Any]  # row, label, score, scores, layers, tokens; and error where the row is bad
+Record = dict[str, Any]  # row, the fields of a prediction, and error where the row is bad
+FIELDS = ("label", "score", "scores", "layers", "tokens")
+SPAN_FIELDS = ("answer", "score", "start", "end", "windows", "layers", "tokens")
+
+
+def fields_of(kind: Kind) -> tuple[str, ...]:
+    return SPAN_FIELDS if kind.name == "span" else FIELDS
 
 
 @dataclass
@@ -34,7 +40,7 @@ class Done:
     rows: int = 0
     bytes: int = 0
     digest: str = ""  # of the input rows
-    layers: int = 0  # sum over the good rows
+    layers: float = 0  # sum over the good rows; of a row of several windows, their mean
     bad: int = 0
 
 
@@ -47,10 +53,14 @@ class Shape:
 
     @property
     def names(self) -> list[str]:
+        if self.kind.name == "span":
+            return ["row", *SPAN_FIELDS, "error"]
         scores = ["scores"] if self.kind.per_word else [f"score_{label}" for label in self.labels]
         return ["row", "label", "score", *scores, "layers", "tokens", "error"]
 
     def flat(self, record: Record) -> list[Any]:
+        if self.kind.name == "span":
+            return [record.get(name) for name in self.names]
         scores = record["scores"]
         if self.kind.per_word:
             each = [scores and json.dumps(scores, ensure_ascii=False)]
@@ -237,8 +247,8 @@ def _to_parquet(part: Path, path: Path, shape: Shape) -> None:
     label = {"single_label": name, "regression": number}.get(shape.kind.name, pyarrow.list_(name))
     if shape.kind.name == "regression" and len(shape.labels) > 1:
         label = pyarrow.list_(number)
-    whole = dict.fromkeys(("row", "layers", "tokens"), pyarrow.int64())
-    types = {"label": label, "scores": name, "error": name, **whole}
+    whole = dict.fromkeys(("row", "start", "end", "windows", "layers", "tokens"), pyarrow.int64())
+    types = {"label": label, "answer": name, "scores": name, "error": name, **whole}
     schema = pyarrow.schema([(column, types.get(column, number)) for column in shape.names])
     with ParquetWriter(path, schema) as writer:
         for rows in _groups(part, shape):

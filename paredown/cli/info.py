@@ -48,6 +48,8 @@ def of_bundle(source: str) -> dict[str, Any]:
         "head_layers": list(model.head_layers),
         "head_parameters": _added(model),
         "doubt": model.doubt is not None,
+        "selector_layers": list(model.selector_layers),
+        "selector_size": model.selector_size,
         "plan": model.plan.to_json(),
         "plan_text": str(model.plan),
         "scores": facts.get("scores"),
@@ -141,10 +143,12 @@ def _bundle_lines(found: dict[str, Any]) -> dict[str, str]:
     said = ", ".join(f"{name}={value}" for name, value in settings.items())
     after = f"after layers {', '.join(map(str, layers))} (the first is 0)"
     grown = f"{found['head_parameters']:,} parameters"
+    choose = ", ".join(map(str, found["selector_layers"]))
     return {
         "labels": ", ".join(labels[:20]) + (f", … ({len(labels)})" if len(labels) > 20 else ""),
         "heads": f"{found['head']['name']} ({said}) {after}, {grown}" if found["head"] else "none",
         "doubt": "learned" if found["doubt"] else "none",
+        "selectors": f"of size {found['selector_size']} before layers {choose}" if choose else "none",
         "plan": found["plan_text"],
         "scores": f"dev {found['scores']['metric']}, below" if found["scores"] else "none",
         "certificate": json.dumps(found["certificate"]) if found["certificate"] else "none",

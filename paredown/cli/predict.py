@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,23 +14,33 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
-from paredown.answers import Prediction
 from paredown.bundle import FACTS, sha256
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_json, results
 from paredown.cli._data import PairColumn
 from paredown.cli._data import TextColumn as Text
 from paredown.cli._incoming import PIPE, Incoming, Source, open_source
-from paredown.cli._loading import device_named, load_bundle
-from paredown.cli._outgoing import Done, Outgoing, Record, Shape, ToFile, ToPipe, check_output
+from paredown.cli._loading import Reduce, changed, device_named, load_bundle
+from paredown.cli._outgoing import (
+    FIELDS,
+    SPAN_FIELDS,
+    Done,
+    Outgoing,
+    Record,
+    Shape,
+    ToFile,
+    ToPipe,
+    check_output,
+    fields_of,
+)
 from paredown.errors import BadInput, BadPlan, BadSetting, Interrupted, NonFiniteAnswer, OutOfMemory
 from paredown.evaluation.cost import Cost
+from paredown.evaluation.questions import QuestionAnswering, longest_row
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.rows import Row, encode
 from paredown.training.guard import Signals, is_out_of_memory
 
 CHUNK = 32  # batches between two writes
-FIELDS = ("label", "score", "scores", "layers", "tokens")  # of a prediction
 SHORTEST = 8  # tokens: room for the special ones and some text
 
 Option = typer.Option
@@ -47,7 +56,12 @@ def predict(
     header: Annotated[bool, Option(help="Whether the first line of csv and tsv names the columns.")] = True,
     exit: Annotated[str | None, Option(help="When a row may leave: entropy:0.3, patience:4, …, none.")] = None,
     speed: Annotated[float | None, Option(help="The bundle's own exit rule at a speed from 0 to 1.")] = None,
+    reduce: Reduce = None,
     plan: Annotated[str | None, Option(help="A whole plan as JSON.")] = None,
+    null_threshold: Annotated[
+        float | None,
+        Option(help="Questions: give no answer where that is likelier by more logits; default: always one."),
+    ] = None,
     batch_size: Annotated[int, Option(min=1, help="Rows per batch.")] = 32,
     max_length: Annotated[int | None, Option(min=SHORTEST, help="Tokens per row; longer rows are cut.")] = None,
     device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
@@ -61,14 +75,17 @@ def predict(
     _check_files(input, output, restart)
     where = device_named(device)
     model = load_bundle(bundle)
-    chosen = _plan(model, exit, speed, plan)
+    chosen = _plan(model, exit, speed, reduce, plan)
     _check_length(model, max_length)
+    ask = _asking(model, max_length, null_threshold)
+    if ask is not None:
+        text_column, pair_column = text_column or "question", pair_column or "context"
     source = open_source(input, text_column, pair_column, header, model.kind.per_word)
-    run = _Run(model.to(where), chosen, source, batch_size, max_length, skip_bad_rows)
+    run = _Run(model.to(where), chosen, source, batch_size, max_length, skip_bad_rows, ask)
     out: Outgoing = ToPipe()
     if output != PIPE:
         shape = Shape(model.kind, tuple(model.labels))
-        out = ToFile(Path(output), shape, _task(bundle, chosen, source, max_length), restart)
+        out = ToFile(Path(output), shape, _task(bundle, run), restart)
     before = out.done
     if dry_run:
         return _foresee(run, before, as_json)
@@ -93,6 +110,7 @@ class _Run:
     batch_size: int
     max_length: int | None
     skip_bad_rows: bool
+    ask: QuestionAnswering | None  # where answers are spans
 
     def to_the_end(self, out: Outgoing, signals: Signals, show: Callable[[Done], None]) -> None:
         """Chunk after chunk; a signal lets the chunk at work be finished, and drops one that is still being read."""
@@ -123,17 +141,21 @@ class _Run:
         for place, one in enumerate(chunk, before.rows):
             digest = one.chained(digest)
             if one.row is None:
-                records.append({"row": place, **dict.fromkeys(FIELDS), "error": one.error})
+                records.append({"row": place, **dict.fromkeys(fields_of(self.model.kind)), "error": one.error})
             else:
                 prediction = next(said)
-                layers += prediction.layers
-                records.append({"row": place, **{name: getattr(prediction, name) for name in FIELDS}})
+                layers += prediction["layers"] / prediction.get("windows", 1)
+                records.append({"row": place, **prediction})
         done = Done(before.rows + len(chunk), before.bytes, digest, layers, before.bad + len(bad))
         return records, done
 
-    def _predict(self, rows: list[Row], first: int) -> list[Prediction]:
+    def _predict(self, rows: list[Row], first: int) -> list[Record]:
         try:
-            return self.model.predict(rows, self.plan, self.batch_size, self.max_length)
+            if self.ask is None:
+                labels = self.model.predict(rows, self.plan, self.batch_size, self.max_length)
+                return [{name: getattr(one, name) for name in FIELDS} for one in labels]
+            replies = self.ask.answers([(row.text, row.pair) for row in rows], self.plan, self.batch_size)
+            return [{"answer": one.text, **{name: getattr(one, name) for name in SPAN_FIELDS[1:]}} for one in replies]
         except NonFiniteAnswer as error:
             raise NonFiniteAnswer(f"{error}, counted from 0 at row {first} of {self.source.name}") from None
         except RuntimeError as error:
@@ -155,17 +177,17 @@ def _check_files(input: str, output: str, restart: bool) -> None:
         raise BadSetting(f"{output} is the input too; write to another file")
 
 
-def _plan(model: AdaptiveModel, exit: str | None, speed: float | None, plan: str | None) -> Plan:
+def _plan(model: AdaptiveModel, exit: str | None, speed: float | None, reduce: str | None, plan: str | None) -> Plan:
     """The bundle's own plan, changed as flags say."""
     given = {"--exit": exit, "--speed": speed, "--plan": plan}
     named = [name for name, value in given.items() if value is not None]
     if len(named) > 1:
         raise BadSetting(f"{' and '.join(named)} both say when rows leave; give one")
-    chosen = model.plan
+    if plan is not None and reduce is not None:
+        raise BadSetting("--plan and --reduce both say which tokens stay; give one")
+    chosen = changed(model.plan, exit, reduce)
     if plan is not None:
         chosen = Plan.from_json(plan)
-    elif exit is not None:
-        chosen = chosen.but(exit=None if exit.lower() == "none" else exit)
     elif speed is not None:
         if chosen.exit is None:
             raise BadPlan("the plan of this bundle has no exit rule, so there is no speed to set; give --exit")
@@ -175,21 +197,29 @@ def _plan(model: AdaptiveModel, exit: str | None, speed: float | None, plan: str
 
 
 def _check_length(model: AdaptiveModel, max_length: int | None) -> None:
-    most = min(model.tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None) or math.inf)
-    if max_length is not None and max_length > most:
+    if max_length is not None and max_length > (most := longest_row(model)):
         raise BadSetting(f"--max-length {max_length} is more than this encoder can read: {most}")
 
 
-def _task(bundle: str, plan: Plan, source: Source, max_length: int | None) -> dict[str, Any]:
+def _asking(model: AdaptiveModel, max_length: int | None, null_threshold: float | None) -> QuestionAnswering | None:
+    if model.kind.name == "span":
+        return QuestionAnswering(model, max_length, null_threshold=null_threshold)
+    if null_threshold is not None:
+        raise BadSetting(f"--null-threshold is for bundles that answer questions; this one answers {model.kind.name}")
+    return None
+
+
+def _task(bundle: str, run: _Run) -> dict[str, Any]:
     """All that makes a difference to the rows written. Another batch size or device only rounds differently."""
     return {
         "bundle": sha256(Path(bundle) / FACTS),
-        "plan": plan.to_json(),
-        "text column": source.text,
-        "pair column": source.pair,
-        "max length": max_length,
-        "input": Path(source.name).name,
-        "size of the input": source.size,
+        "plan": run.plan.to_json(),
+        "text column": run.source.text,
+        "pair column": run.source.pair,
+        "max length": run.max_length,
+        "null threshold": run.ask and run.ask.null_threshold,
+        "input": Path(run.source.name).name,
+        "size of the input": run.source.size,
     }
 
 
@@ -257,7 +287,10 @@ def _foresee(run: _Run, before: Done, as_json: bool) -> None:
     chunk = run.source.take(CHUNK * run.batch_size)
     good = [one.row for one in chunk if one.row is not None]
     model = run.model
-    lengths = [len(row) for row in encode(model.tokenizer, good, model.kind, model.labels, run.max_length)]
+    if run.ask is None:
+        lengths = [len(row) for row in encode(model.tokenizer, good, model.kind, model.labels, run.max_length)]
+    else:
+        lengths = [len(window) for window in run.ask.windows((row.text, row.pair) for row in good)]
     cost = Cost.of(model) if good else None
     found: dict[str, Any] = {
         "input": run.source.name,
@@ -269,8 +302,8 @@ def _foresee(run: _Run, before: Done, as_json: bool) -> None:
         "rows_already_written": before.rows,
         "rows_looked_at": len(chunk),
         "bad_rows_among_them": len(chunk) - len(good),
-        "tokens_per_row": round(sum(lengths) / len(lengths), 1) if good else None,
-        "flops_per_row_at_full_depth": sum(map(cost.full, lengths)) // len(lengths) if cost else None,
+        "tokens_per_row": round(sum(lengths) / len(good), 1) if good else None,
+        "flops_per_row_at_full_depth": sum(map(cost.full, lengths)) // len(good) if cost else None,
     }
     if as_json:
         return print_json(found)

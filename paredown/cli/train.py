@@ -66,7 +66,7 @@ def train(
     if found is None:
         raise BadSetting("there are no training rows: give --train, or --task and --data")
     held = source.read("dev", found.labels, found.kind)
-    more = Source(None, None, {"train": unlabelled}, columns, skip_bad_rows).read("train") if unlabelled else None
+    more = source.more(unlabelled, found.kind) if unlabelled else None
     chosen = [method_settled(text, head=head, epochs=epochs, lr=lr) for text in method or ["fastbert"]]
     depths = sorted(set(depth or ()), reverse=True)
     folders = {each: output / f"depth_{each}" for each in depths} if len(depths) > 1 else {(*depths, None)[0]: output}

@@ -6,6 +6,7 @@ from paredown.evaluation.frontier import area, front
 from paredown.evaluation.hotpot import HotpotPredictions, score_hotpot
 from paredown.evaluation.intervals import intervals
 from paredown.evaluation.metrics import METRICS, Metric, metric_for, metric_named
+from paredown.evaluation.questions import QuestionAnswering, Reply, score_questions
 from paredown.evaluation.record import Record, record
 from paredown.evaluation.replay import SPEEDS, Replay, curve, replay, sweep
 from paredown.evaluation.report import Evaluation, evaluate
@@ -21,8 +22,10 @@ __all__ = [
     "Evaluation",
     "HotpotPredictions",
     "Metric",
+    "QuestionAnswering",
     "Record",
     "Replay",
+    "Reply",
     "SpanAnswer",
     "Standing",
     "Work",
@@ -39,6 +42,7 @@ __all__ = [
     "record",
     "replay",
     "score_hotpot",
+    "score_questions",
     "score_spans",
     "score_trivia",
     "sweep",

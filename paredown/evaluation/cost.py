@@ -56,6 +56,7 @@ class Cost:
     classifier: Work  # the model's own, its pooler included
     heads: dict[int, Work]  # by layer number, doubt included
     selectors: dict[int, Work] = field(default_factory=dict)  # what chooses tokens before a layer, by layer number
+    watching: dict[int, Work] = field(default_factory=dict)  # a layer's attention, beyond the layer itself
     padded_to: int | None = None  # count every row as this long, as tools that pad to a fixed length do
     grown: tuple[Work, ...] = ()  # layers that were appended
 
@@ -68,13 +69,14 @@ class Cost:
         for part, work in works.items():
             if work(5 * STEP) != check[part]:
                 raise CannotWalk(f"{model.walk.family}: the work of its {part[0]} is not a quadratic of the length")
-        kinds: dict[str, dict[int, Work]] = {"start": {}, "layer": {}, "classifier": {}, "head": {}, "selector": {}}
+        parts = ("start", "layer", "classifier", "head", "selector", "watch")
+        kinds: dict[str, dict[int, Work]] = {kind: {} for kind in parts}
         for (kind, layer), work in works.items():
             kinds[kind][layer] = work
         layers = tuple(kinds["layer"][layer] for layer in range(model.walk.own))
         grown = tuple(layers[like] for like in model.grown_like)
         start, classifier = kinds["start"][0], kinds["classifier"][0]
-        return cls(start, layers, classifier, kinds["head"], kinds["selector"], grown=grown)
+        return cls(start, layers, classifier, kinds["head"], kinds["selector"], kinds["watch"], grown=grown)
 
     @classmethod
     def of_paper(cls, paper: Paper, config: Any, padded_to: int | None = 128, grown: int = 0) -> Cost:
@@ -104,7 +106,7 @@ class Cost:
             now = tokens[:, run - 1]
             if layer in self.selectors:
                 total = total + self.selectors[layer](before)
-            total = total + (self.layers + self.grown)[layer](now)
+            total = total + (self.layers + self.grown)[layer](now) + self.watching.get(layer, Work())(now)
             if run == len(depth) or (exits and run in record.logits):
                 said = lengths if record.kind.per_token else now  # dropped tokens are answered too
                 total = total + self.heads.get(layer, self.classifier)(said)
@@ -185,9 +187,9 @@ def _count(model: AdaptiveModel, tokens: int, plan: Plan) -> dict[tuple[str, int
                 continue
             done, seen = counter.get_total_flops(), stream
             if reducer.reads_attention and before is not None:
-                # Watching the layer before is part of the choice; the layer itself is counted already.
                 seen = walk.step(stream, before, watch=True)
-                done += found["layer", walk.like[before]]
+                found["watch", before] = counter.get_total_flops() - done - found["layer", walk.like[before]]
+                done = counter.get_total_flops()
             reducer.keep(seen, layer, model)
             found["selector", layer] = counter.get_total_flops() - done
         for layer in range(model.layers):

@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from rich.table import Table
@@ -18,6 +18,7 @@ from paredown.evaluation.cost import Bill, Cost, Paper
 from paredown.evaluation.frontier import Point, area, front
 from paredown.evaluation.intervals import intervals
 from paredown.evaluation.metrics import Metric, metric_for, metric_named
+from paredown.evaluation.questions import encoded_rows
 from paredown.evaluation.record import Record, record
 from paredown.evaluation.replay import SPEEDS, point, replay, sweep
 from paredown.evaluation.timing import milliseconds, spread
@@ -25,7 +26,7 @@ from paredown.kinds import Kind
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.registry import exits
-from paredown.rows import Encoded, as_rows, encode
+from paredown.rows import Encoded
 
 COLUMNS = ("rule", "speed", "score", "layers", "speedup", "token_layers", "flops", "flops_speedup")
 
@@ -127,13 +128,13 @@ def evaluate(
     resamples: int = 1000,
     seed: int = 0,
 ) -> Evaluation:
-    """Labelled texts, or rows encoded already. `plan` (the model's own by default) gives depth and reducer; its exit
-    rule is judged beside `rules`: names, short texts or rules, each tried at all `speeds`; "all": all that fit.
+    """Labelled texts, questions, or rows encoded already. `plan` (the model's own by default) gives depth and reducer;
+    its exit rule is judged beside `rules`: names, short texts or rules, each at all `speeds`; "all": all that fit.
 
     `paper` counts FLOPs as that paper's tool did. Times are measured on `timed_rows` rows for each of `timed_batches`.
     """
     plan = model.plan if plan is None else Plan.of(plan)
-    encoded = _encoded(model, rows, max_length)
+    encoded = encoded_rows(model, rows, max_length)
     measure = metric_named(metric) if isinstance(metric, str) else metric or metric_for(model.kind)
     seen = record(model, encoded, batch_size, plan)
     if seen.labels is None:
@@ -210,12 +211,6 @@ class _Judge:
     def _interval(self, answers: Sequence[torch.Tensor]) -> list[dict[str, float]]:
         limits = intervals(self.record, answers, self.metric, self.resamples, seed=self.seed)
         return [{"low": low, "high": high} for low, high in limits]
-
-
-def _encoded(model: AdaptiveModel, rows: Any, max_length: int | None) -> list[Encoded]:
-    if isinstance(rows, Sequence) and rows and isinstance(rows[0], Encoded):
-        return cast("list[Encoded]", list(rows))
-    return encode(model.tokenizer, as_rows(rows), model.kind, model.labels, max_length)
 
 
 def fitting_rules(rules: str | Sequence[Any], kind: Kind, asked: tuple[int, ...], has_doubt: bool) -> list[Any]:

@@ -14,7 +14,7 @@ from paredown.methods._recipe import Recipe
 from paredown.methods._targets import keep_for, places
 from paredown.model import AdaptiveModel, Trace
 from paredown.plan import Plan
-from paredown.stage import Batch, Stage
+from paredown.stage import Batch, Progress, Stage
 
 CHOSEN = "selector:0.5"  # how a trained model drops tokens
 
@@ -66,6 +66,14 @@ class TokenRecipe(Recipe):
             return keep_for(self.target_speedup, model)
         return self.usual_keep if self.target_keep is None else self.target_keep
 
+    def finetune_stage(self) -> Stage:
+        """All that answers learns from the labels, with every token; without exits that is plain fine-tuning."""
+
+        def loss(model: AdaptiveModel, batch: Batch, progress: Progress) -> Tensor:
+            return self.lesson(model, model.trace(batch), batch, None)
+
+        return self.stage("finetune", loss, lambda name: learnable(name) and not name.startswith("selectors."))
+
     def choosing_stage(
         self, model: AdaptiveModel, name: str, loss: Any, trains: Callable[[str], bool], **changes: Any
     ) -> Stage:
@@ -103,7 +111,8 @@ class TokenRecipe(Recipe):
         return model.kind.distill(said, model.kind.ruled_out(taught, counts), counts, self.temperature)
 
 
-def everything_but_the_teacher(name: str) -> bool:
+def learnable(name: str) -> bool:
+    """What may learn while tokens go; the doubt learns in methods of its own."""
     return not name.startswith(("teacher.", "doubt."))
 
 

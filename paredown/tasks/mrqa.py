@@ -65,7 +65,10 @@ def _question(record: Any, context: str) -> Question:
     detected = field_of(record, "detected_answers", list, "the question", missing=[])
     spans = tuple(dict.fromkeys(span for answer in detected for span in _spans(answer, context)))
     texts = tuple(dict.fromkeys(answers)) or tuple(dict.fromkeys(context[start:end] for start, end in spans))
-    return Question(key, text, context, texts, spans)
+    impossible = field_of(record, "is_impossible", bool, "the question", missing=False)
+    if impossible and texts:
+        raise Fault(f"it is impossible and yet has an answer, {texts[0]!r:.60}")
+    return Question(key, text, context, texts, spans, impossible=impossible)
 
 
 def _spans(record: Any, context: str) -> Iterator[tuple[int, int]]:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from paredown.errors import BadInput
+from paredown.evaluation.questions import are_questions, encoded_rows
 from paredown.kinds import Kind
 from paredown.model import AdaptiveModel
 from paredown.rows import Encoded, as_rows, encode
@@ -33,6 +34,8 @@ class Data:
     @classmethod
     def read(cls, model: AdaptiveModel, train: Any, extra: Any, dev: Any, max_length: int | None) -> Data:
         def encoded(inputs: Any, named: str | None) -> Sequence[Encoded]:
+            if are_questions(model, inputs):
+                inputs = encoded_rows(model, inputs, max_length)
             ready = isinstance(inputs, Sequence) and len(inputs) > 0 and isinstance(inputs[0], Encoded)
             rows: Any = [] if inputs is None else inputs if ready else as_rows(inputs)
             looked_at = rows if isinstance(rows, list) else rows[:1]  # what is made when asked for is all alike

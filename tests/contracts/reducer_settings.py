@@ -12,7 +12,7 @@ from paredown.registry import reducers
 from tests.families import adaptive
 
 SETTINGS: dict[str, list[str]] = {
-    "attention": ["attention:0.9", "attention:0.7,layers=(1,2,3)"],
+    "attention": ["attention:1.0", "attention:0.97,layers=(1,2,3)"],
     "fixed_share": ["fixed_share:0.6", "fixed_share:0.4,layers=(2,)", "fixed_share:0.6,score=attention"],
     "selector": ["selector:0.5"],
 }
@@ -34,5 +34,6 @@ def with_selectors(model: AdaptiveModel) -> AdaptiveModel:
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for parameter in model.selectors.parameters():
-            parameter.copy_(2 * torch.randn(parameter.shape, generator=generator) * parameter.shape[-1] ** -0.5)
+            size = parameter.shape[-1] if parameter.dim() else 1
+            parameter.copy_(2 * torch.randn(parameter.shape, generator=generator) * size**-0.5)
     return model.eval()

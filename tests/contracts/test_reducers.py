@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from paredown import AdaptiveModel, Plan
 from paredown.errors import BadPlan, BadSetting
@@ -136,10 +138,11 @@ def test_families_that_hide_their_attention_are_refused(family: str) -> None:
         adaptive(family).check(Plan(reduce="attention:0.5"))
 
 
-def test_other_implementations_of_attention_are_refused() -> None:
-    model = adaptive("bert")
-    model.stock.set_attn_implementation("flex_attention")
-    assert not model.walk.shows_attention
+def test_other_implementations_of_attention_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paredown.attention.SEEN_THROUGH", ("eager",))
+    assert adaptive("bert").config._attn_implementation == "sdpa"
+    assert not adaptive("bert").walk.shows_attention
+    assert adaptive("bert", attn_implementation="eager").walk.shows_attention
 
 
 # Watching attention
@@ -189,6 +192,17 @@ def test_only_the_layer_before_a_choice_is_watched(monkeypatch: pytest.MonkeyPat
         seen.clear()
         model.answer(batch(99, LENGTHS), Plan(reduce=reducer))
         assert [call[0] for call in seen if call[1:] == (True,)] == list(layers)
+
+
+def test_threads_that_watch_do_not_disturb_others() -> None:
+    model, plans = choosing(), [Plan(reduce="attention:1"), Plan(), Plan(reduce="fixed_share:0.5,score=attention")]
+    tasks = [(plan, batch(99, LENGTHS, seed=seed)) for seed in range(20) for plan in plans]
+    wanted = [model.answer(inputs, plan) for plan, inputs in tasks]
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda task: model.answer(task[1], task[0]), tasks))
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert torch.equal(ours.logits, theirs.logits) and torch.equal(ours.tokens, theirs.tokens)
+    assert "get_interface" not in vars(ALL_ATTENTION_FUNCTIONS)
 
 
 def test_what_was_received_goes_with_rows_and_tokens() -> None:

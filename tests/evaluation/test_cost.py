@@ -16,6 +16,7 @@ from paredown.evaluation import Bill, Cost, Record, Work, record, replay
 from paredown.kinds import KINDS
 from paredown.plan import Plan
 from paredown.registry import exits, heads, reducers
+from tests.contracts.reducer_settings import all_reducers, with_selectors
 from tests.evaluation.made import encoded, sst2
 from tests.families import adaptive, tiny, walked
 from tests.properties.test_tokens import Sieve
@@ -88,7 +89,7 @@ def test_leaving_early_costs_what_torch_counts(family: str, kind: str) -> None:
             stream = model.walk.start(one_row(tokens))  # noqa: B023
             for layer in range(2):
                 stream = model.walk.step(stream, layer)  # noqa: B023
-                model._ask(layer, stream.hidden, stream.mask)  # noqa: B023
+                model._ask(layer, stream.hidden, stream.mask, stream.mask)  # noqa: B023
 
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):  # the attention head's, on the CPU
             seen, twice = counted(walk), counted(lambda: model.walk.start(one_row(tokens)))  # noqa: B023
@@ -145,7 +146,7 @@ def test_dropped_tokens_are_not_paid_for(tokenizer: Any, monkeypatch: pytest.Mon
     plan = Plan(depth=(0, 1, 3), exit="patience:1", reduce="sieve")
     model = adaptive("bert", tokenizer=tokenizer)
     rows = encoded("single_label", [4, 11, 30, 17])
-    seen, cost = record(model, rows, plan=plan), Cost.of(model, plan.reduce)
+    seen, cost = record(model, rows, plan=plan), Cost.of(model, plan)
     done = replay(seen, plan.exit)
     for place, row in enumerate(rows):
         answer = model.answer({"input_ids": torch.tensor([row.ids["input_ids"]]), **_mask(len(row))}, plan)
@@ -163,19 +164,40 @@ def _mask(length: int) -> dict[str, Tensor]:
     return {"attention_mask": torch.ones(1, length, dtype=torch.long)}
 
 
-class Scorer:
-    """A reducer that looks at the tokens through a product before layer 1."""
+def test_selectors_are_counted_on_all_the_tokens_they_see(tokenizer: Any) -> None:
+    model = with_selectors(adaptive("bert", tokenizer=tokenizer))
+    plan = Plan(reduce="selector:0.5")
+    cost, seen = Cost.of(model, plan), record(model, encoded("single_label", [30]), plan=plan)
+    assert cost.selectors == dict.fromkeys((1, 2), Work(0, 2 * (32 * 32 + 32), 0))
+    with_it, without = cost.by_exit(seen)[0], Cost.of(model).by_exit(seen)[0]
+    first, second = 2 * (32 * 32 + 32) * 30, 2 * (32 * 32 + 32) * int(seen.tokens[0, 1])
+    assert (with_it - without).tolist() == [0, first, first + second, first + second] and second < first
 
-    def keep(self, stream: Any, layer: int, model: Any) -> Tensor | None:
-        if layer != 1:
-            return None
-        return (stream.hidden @ stream.hidden.new_ones(32, 2))[..., 0].abs() > -1
+
+def test_watching_attention_is_counted_where_it_is_work() -> None:
+    plan = Plan(depth=(0, 2, 3), reduce="attention:1")
+    fused, plain = (adaptive("bert", attn_implementation=name) for name in ("sdpa", "eager"))
+    assert Cost.of(fused, plan).watching == {0: Work(2 * 32)}  # queries times keys once more
+    assert Cost.of(plain, plan).watching == {0: Work()}  # it tells its probabilities itself
+    assert Cost.of(fused, plan).selectors == {2: Work()} and Cost.of(fused).watching == {}
 
 
-def test_selectors_are_counted() -> None:
-    model = adaptive("bert")
-    cost = Cost.of(model, Scorer())
-    assert [cost.selectors[layer] for layer in range(4)] == [Work(), Work(0, 2 * 32 * 2, 0), Work(), Work()]
-    seen = Record(model.kind, {layer: torch.zeros(1, 3) for layer in (1, 2, 3, 4)}, {}, None, torch.tensor([10]))
-    with_it, without = cost.by_exit(seen), Cost.of(model).by_exit(seen)
-    assert (with_it - without).tolist() == [[0, 1280, 1280, 1280]]
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("reducer", all_reducers(), ids=str)
+@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert", "roberta"])
+def test_a_row_costs_what_torch_counts_while_its_tokens_go(family: str, reducer: Any, attention: str) -> None:
+    model = with_selectors(adaptive(family, tokenizer=Padding(), attn_implementation=attention))
+    plan, tokens = Plan(exit="at_layer:3", reduce=reducer), 29
+    model.check(plan)  # looks at the attention of a first row
+    cost, seen = Cost.of(model, plan), record(model, encoded("single_label", [tokens]), plan=plan)
+    inputs = {"input_ids": torch.tensor([encoded("single_label", [tokens])[0].ids["input_ids"]]), **_mask(tokens)}
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        done = counted(lambda: model.answer(inputs, plan)) - counted(lambda: model.walk.start(inputs, may_drop=True))
+    assert cost.by_exit(seen)[0, 2].item() == done + cost.start(tokens)
+    assert int(seen.tokens[0, 2]) < tokens
+
+
+class Padding:
+    """All that a record asks of a tokenizer."""
+
+    pad_token_id = 1

@@ -137,6 +137,7 @@ def test_reported_tokens_are_the_real_ones_of_every_layer() -> None:
 
 def test_protected_tokens_stay_and_the_first_always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sieve, "keep", lambda self, stream, layer, model: torch.zeros_like(stream.mask))
+    monkeypatch.setattr(Sieve, "places", lambda self, model, depth: depth)
     model, inputs = adaptive("bert", head=None), batch(99, LENGTHS)
     answer = model.answer(inputs, Plan(reduce="sieve"))
     assert answer.tokens.tolist() == [4] * len(LENGTHS)  # one token in each of four layers

@@ -129,6 +129,7 @@ MRQA: dict[str, tuple[bytes, str]] = {
     "question is text": (line("Who?"), "line 1, question 2: the question must be a JSON object, not 'Who?'"),
     "answer is a number": (line(MINE | {"qid": "x", "answers": [3]}), "question 'x': an answer must be text, not 3"),
     "spans are missing": (line(detected({"text": "Ann"})), "a detected answer has no 'char_spans'; it has text"),
+    "impossible with an answer": (line(MINE | {"qid": "x", "is_impossible": True}), "and yet has an answer, 'Ann'"),
     "span of one number": (line(detected({"char_spans": [[3]]})), "must be two whole numbers, not [3]"),
     "span after the end": (
         line(detected({"char_spans": [[20, 26]]})),

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from paredown.errors import BadPlan, BadSetting
-from paredown.methods._recipe import at_full_depth
 from paredown.methods._targets import price_of, spans
-from paredown.methods._tokens import TokenRecipe, everything_but_the_teacher
+from paredown.methods._tokens import TokenRecipe, learnable
 from paredown.model import AdaptiveModel, Trace
 from paredown.registry import methods
 from paredown.stage import Batch, Progress, Stage
@@ -28,7 +27,7 @@ class TokenGate(TokenRecipe):
     gate_epochs: float = 3.0
     gate_lr: float = 5e-5
     anneal: float = 0.5  # share of the steps in which the target falls from 1
-    open: float = 2.5  # logit of keeping that every token starts with
+    start: float = 2.5  # logit of keeping that every token starts with
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,30 +45,33 @@ class TokenGate(TokenRecipe):
         super().grow(model)
         if fresh:
             for layer in model.selectors:
-                torch.nn.init.constant_(model.get_parameter(f"selectors.{layer}.out.bias"), self.open)
+                torch.nn.init.constant_(model.get_parameter(f"selectors.{layer}.out.bias"), self.start)
+                # Far from 0, so that at the encoder's small learning rate opinions can still change.
+                torch.nn.init.normal_(model.get_parameter(f"selectors.{layer}.out.weight"), std=0.5)
 
     def stages(self, model: AdaptiveModel) -> list[Stage]:
-        finetune = self.stage("finetune", self.final_loss, at_full_depth(model).__contains__)
         gates = self.choosing_stage(
             model,
             "gates",
             self._gates,
-            everything_but_the_teacher,
+            learnable,
             epochs=self.gate_epochs,
             lr=self.gate_lr,
             unlabelled=self.learns_from == "teacher",
         )
-        return [finetune, gates] if self.epochs else [gates]
+        return [self.finetune_stage(), gates] if self.epochs else [gates]
 
     def _gates(self, model: AdaptiveModel, batch: Batch, progress: Progress) -> Tensor:
         wanted = self.keep(model)
         assert wanted is not None
         # Chance fades, so that in the end training sees what inference will do.
-        trace, share = veiled(model, batch, noise=1 - progress.share)
+        trace, shares = veiled(model, batch, noise=1 - progress.share)
+        share = shares.mean()
         now = 1 - (1 - wanted) * min(progress.share / self.anneal, 1.0) if self.anneal else wanted
-        price, steering = price_of(model, share.mean(), now, progress, self.gate_lr)
+        price, steering = price_of(model, share, now, progress, self.gate_lr)
         taught = model.taught(batch) if self.learns_from == "teacher" else None
-        return self.lesson(model, trace, batch, taught) + price * share.mean() + steering
+        paid = price * (share - share.detach())  # only its gradient counts: what is shown is what is learnt
+        return self.lesson(model, trace, batch, taught) + paid + steering
 
 
 def veiled(model: AdaptiveModel, batch: Batch, noise: float = 0.0) -> tuple[Trace, Tensor]:
@@ -88,7 +90,7 @@ def veiled(model: AdaptiveModel, batch: Batch, noise: float = 0.0) -> tuple[Trac
     def stay(hidden: Tensor, run: int, layers: int) -> tuple[Tensor, Tensor]:
         """A token that is gone keeps the state it had."""
         if gates:
-            hidden = torch.lerp(before[0], hidden, gates[-1].unsqueeze(-1).to(hidden.dtype))
+            hidden = (before[0] + gates[-1].unsqueeze(-1) * (hidden - before[0])).to(hidden.dtype)
         return hidden, hidden
 
     trace = model.trace(batch, between=stay, reduce=choose)

@@ -8,10 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from paredown.methods._targets import places
 from paredown.methods.token_policy.importance import rank
 from paredown.model import AdaptiveModel, Trace
 from paredown.stage import Batch
 from paredown.stream import Stream
+from paredown.walk import evaluating
 
 
 @dataclass
@@ -53,6 +55,23 @@ def draw(model: AdaptiveModel, batch: Batch, samples: int, scores: dict[int, Ten
     many = repeated(batch, samples)
     trace = model.trace(many, reduce=choose)
     return Draw(trace, torch.stack(surprise).sum(0), torch.stack(kept, 1), many["attention_mask"].sum(1))
+
+
+@torch.no_grad()
+def in_use(model: AdaptiveModel, batch: Batch) -> Tensor:
+    """[rows, selectors] the share of tokens that stay when nothing is left to chance."""
+    shares: list[Tensor] = []
+    with evaluating(model):
+        stream = model.walk.start(batch, may_drop=True)
+        whole = stream.mask.sum(1)
+        for layer in model.depth:
+            if str(layer) in model.selectors:
+                stream = stream.keep_tokens(model.keep_logits(stream, layer) >= 0)
+                shares.append(stream.mask.sum(1) / whole)
+            if len(shares) == len(places(model)):
+                break
+            stream = model.walk.step(stream, layer)
+    return torch.stack(shares, 1)
 
 
 def guided(scores: Tensor, logits: Tensor, free: Tensor) -> Tensor:

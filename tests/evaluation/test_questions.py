@@ -1,0 +1,183 @@
+"""Asking questions: a text is answered whatever its length and its neighbours, and training understands questions."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paredown import AdaptiveModel, Plan
+from paredown.errors import BadInput, BadSetting
+from paredown.evaluation import QuestionAnswering, Reply, decode, evaluate, score_questions, score_spans
+from paredown.evaluation.questions import encoded_rows
+from paredown.rows import collate
+from paredown.tasks import Question, windows
+from paredown.training import train
+from tests.families import adaptive
+from tests.tasks.asking import made_questions, word_pieces
+
+PLANS = [
+    Plan(),
+    Plan(depth=(0, 2)),
+    Plan(exit="patience:1"),
+    Plan(exit="entropy:0.6"),
+    Plan(reduce="fixed_share:0.5,score=attention,layers=(2,)"),
+    Plan(exit="margin:0.3", reduce="fixed_share:0.7,score=attention,layers=(1,3)"),
+]
+
+
+def span_model(**changes: Any) -> AdaptiveModel:
+    settings = {"vocab_size": 200, "max_position_embeddings": 96, **changes}
+    return adaptive("bert", "span", tokenizer=word_pieces(), **settings)
+
+
+@pytest.fixture(scope="module")
+def ask() -> QuestionAnswering:
+    return QuestionAnswering(span_model(), max_length=64, stride=16)
+
+
+@pytest.fixture(scope="module")
+def questions() -> list[Question]:
+    """Some texts fit one window, others take many."""
+    asked = made_questions(5, 8, seed=3) + made_questions(4, 60, seed=4)
+    return [replace(question, id=f"q{place}", question="what town?") for place, question in enumerate(asked)]
+
+
+def said(reply: Reply) -> Reply:
+    """All of a reply but the numbers that rounding moves."""
+    return replace(reply, score=0, candidates=(), null_odds=None)
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+def test_an_answer_has_no_neighbours(ask: QuestionAnswering, questions: list[Question], plan: Plan) -> None:
+    together = ask.answers(questions, plan, batch_size=7)
+    backwards = ask.answers(questions[::-1], plan)[::-1]
+    assert [reply.id for reply in together] == [question.id for question in questions]
+    assert {reply.windows for reply in together} > {1}
+    for question, *replies in zip(questions, together, backwards, strict=True):
+        (alone,) = ask.answers([question], plan, batch_size=1)
+        for reply in replies:
+            assert said(reply) == said(alone)
+            assert reply.score == pytest.approx(alone.score, abs=1e-3)
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+def test_a_reply_is_what_its_windows_say(ask: QuestionAnswering, questions: list[Question], plan: Plan) -> None:
+    question = questions[-1]
+    shown = windows(ask.model.tokenizer, [question], 64, 16)
+    each = [ask.model.answer(collate([replace(one.encoded, label=None)], 0), plan) for one in shown]
+    (wanted,) = decode(shown, [one.logits[0] for one in each])
+    (reply,) = ask.answers([question], plan)
+    assert (reply.text, reply.start, reply.end) == (wanted.text, wanted.start, wanted.end)
+    assert reply.text == question.context[reply.start : reply.end] != ""
+    assert reply.windows == len(shown) > 3
+    assert reply.layers == sum(int(one.layers) for one in each)
+    assert reply.tokens == sum(int(one.tokens) for one in each)
+
+
+def test_the_example_of_the_documents_runs(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    page = Path(__file__).parents[2] / "docs" / "data_formats.md"
+    (example,) = (block for block in page.read_text().split("```") if "QuestionAnswering" in block)
+    model = span_model(head=None, hidden_size=16)
+    model.stock.save_pretrained(tmp_path / "encoder")
+    model.tokenizer.save_pretrained(tmp_path / "encoder")
+    monkeypatch.chdir(tmp_path)
+    source = example.removeprefix("python\n").replace("google-bert/bert-base-uncased", "encoder")
+    exec(source, {})
+    assert capsys.readouterr().out.strip()
+
+
+def test_plans_differ_in_work(ask: QuestionAnswering, questions: list[Question]) -> None:
+    work = {str(plan): sum(reply.tokens for reply in ask.answers(questions, plan)) for plan in PLANS}
+    assert max(work.values()) == work[str(PLANS[0])] and len(set(work.values())) > 3
+
+
+def test_one_question() -> None:
+    ask = QuestionAnswering(span_model())
+    reply = ask("who built it?", "The river bridge of the town.", Plan(depth=(0,)))
+    assert reply.text in "The river bridge of the town." and 0 < reply.score <= 1
+    assert (reply.windows, reply.layers) == (1, 1)
+    assert ask.answers([]) == []
+
+
+def test_silence_where_it_is_allowed(questions: list[Question]) -> None:
+    model = span_model()
+    asked = [QuestionAnswering(model, 64, 16, null_threshold=limit) for limit in (None, -1e6, 1e6)]
+    always, never, again = ([reply.text for reply in ask.answers(questions)] for ask in asked)
+    assert all(always) and not any(never) and again == always
+
+
+def test_scores_are_the_official_ones(ask: QuestionAnswering, questions: list[Question]) -> None:
+    figures = score_questions(ask, questions, Plan(exit="patience:1"))
+    assert figures == score_spans(questions, ask.answers(questions, Plan(exit="patience:1")))
+    assert figures["total"] == len(questions)
+
+
+@pytest.mark.parametrize(
+    ("asked", "wrong"),
+    [
+        ([("who?", " ")], "question 0 .*context is empty"),
+        ([("who?", "me"), ("", "me")], "question 1 .*question is empty"),
+        (["who?"], "question 0: expected a Question"),
+    ],
+)
+def test_bad_questions_are_named(ask: QuestionAnswering, asked: Any, wrong: str) -> None:
+    with pytest.raises(BadInput, match=wrong):
+        ask.answers(asked)
+
+
+def test_what_does_not_fit_is_refused(tokenizer: Any, questions: list[Question], tmp_path: Path) -> None:
+    labels = adaptive("bert", tokenizer=tokenizer)
+    with pytest.raises(BadSetting, match="answers single_label"):
+        QuestionAnswering(labels)
+    with pytest.raises(BadSetting, match="answers single_label"):
+        train(labels, "finetune", questions, output=tmp_path, progress=False)
+    with pytest.raises(BadSetting, match="more than this encoder can read: 96"):
+        QuestionAnswering(span_model(), max_length=97)
+    with pytest.raises(BadInput, match="rows are Questions"):
+        evaluate(span_model(), [{"text": "a", "label": 1}])
+    with pytest.raises(BadInput, match="no label"):
+        unlabelled = [Question("a", "who?", "me")]
+        train(span_model(), "finetune", unlabelled, output=tmp_path, progress=False)
+
+
+def test_windows_are_rows(questions: list[Question]) -> None:
+    model = span_model()
+    rows = encoded_rows(model, [*questions, Question("none", "who?", "nobody", impossible=True)])
+    assert len(rows) > len(questions) + 1
+    assert rows[-1].label == (0, 0) and max(map(len, rows)) == 96
+    assert encoded_rows(model, rows) == rows
+
+
+def towns(number: int, seed: int) -> list[Question]:
+    """The word after `the` is the answer."""
+    draw = random.Random(seed)
+    found = []
+    for place in range(number):
+        words = [draw.choice(["who", "and", "of", "what"]) for _ in range(draw.randint(4, 12))]
+        at = draw.randrange(len(words))
+        answer = draw.choice(["river", "bridge", "town", "built"])
+        words[at:at] = ["the", answer]
+        context = " ".join(words)
+        start = len(" ".join(words[: at + 1])) + 1
+        found.append(Question(f"t{place}", "what?", context, (answer,), ((start, start + len(answer)),)))
+    return found
+
+
+def test_train_then_evaluate(tmp_path: Path) -> None:
+    model, dev = span_model(head=None), towns(40, 1)
+    before = score_questions(QuestionAnswering(model), dev)
+    train(
+        model, "joint:epochs=6,lr=3e-3,head=linear", towns(200, 0), dev, output=tmp_path, batch_size=16, progress=False
+    )
+    ask = QuestionAnswering(AdaptiveModel.from_pretrained(tmp_path / "model"))
+    after = score_questions(ask, dev, Plan())
+    assert after["f1"] > 95 > 50 > before["f1"]
+    found = evaluate(ask.model, dev, ["entropy"], plan=Plan(), timed_batches=(), resamples=20)
+    assert found.metric == "span_f1" and found.rows == 40
+    assert found.full["score"] == pytest.approx(after["f1"] / 100, abs=0.05)
+    early = ask.answers(dev, Plan(exit=found.chosen[-1]["rule"]))
+    assert score_spans(dev, early)["f1"] > 90

@@ -1,0 +1,183 @@
+"""Gates: veiled is as good as cut out, gradients are those of attention multiplied by the gate, targets are met."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from paredown import AdaptiveModel, Plan, stream
+from paredown.errors import BadSetting
+from paredown.methods import SelfDistill, TokenGate, token_gate
+from paredown.methods._targets import REACH, STIFF, price_of
+from paredown.methods.token_gate import can_be_veiled, step, veiled
+from paredown.stage import Progress
+from paredown.training import train
+from tests.families import EXACT, adaptive, batch, walked
+from tests.methods.test_token_policy import kept_share
+from tests.training.tiny import bits, rows, tiny
+
+QUICK = {"epochs": 0, "gate_epochs": 2, "gate_lr": 1e-3, "batch_size": 8}
+LENGTHS = [14, 3, 30, 1, 9]
+REDUCED = Plan(reduce="selector:0.5")
+
+
+def opinionated(family: str, kind: str = "single_label", head: str | None = None, **changes: Any) -> AdaptiveModel:
+    """Selectors that drop some tokens at each place."""
+    model = adaptive(family, kind, head, **changes)
+    model.grow_selectors()
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.selectors.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.4)
+    return model.eval()
+
+
+@pytest.mark.parametrize("family", walked(EXACT))
+@torch.no_grad()
+def test_veiled_tokens_are_as_good_as_dropped(family: str) -> None:
+    model, inputs = opinionated(family), batch(99, LENGTHS)
+    TokenGate().check(model)
+    answer = model.answer(inputs, REDUCED)
+    trace, share = veiled(model, inputs)
+    assert torch.allclose(trace.final, answer.logits, atol=1e-4, rtol=0)
+    assert torch.allclose(torch.tensor(LENGTHS) * (1 + 3 * share), answer.tokens.float())  # one layer of four is full
+    assert answer.tokens.sum() < 4 * sum(LENGTHS)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize(
+    ("kind", "head"),
+    [("single_label", "linear:pool=mean"), ("single_label", "attention"), ("single_label", "linear:pool=max")]
+    + [(kind, head) for kind in ("token_label", "span") for head in ("linear", "attention")],
+)
+@torch.no_grad()
+def test_veiled_answers_are_those_of_dropping(kind: str, head: str, attention: str) -> None:
+    labels = {"span": 2}.get(kind, 3)
+    model = opinionated("bert", kind, head, attn_implementation=attention, num_labels=labels)
+    inputs = batch(99, LENGTHS)
+    for layers, logits in veiled(model, inputs)[0].logits.items():
+        dropped = model.answer(inputs, REDUCED.but(exit=f"at_layer:{layers + 1}")).logits
+        real = inputs["attention_mask"].bool() if model.kind.per_token else slice(None)
+        assert torch.allclose(logits[real], dropped[real], atol=1e-4, rtol=0)
+
+
+def test_gradients_are_those_of_attention_multiplied_by_the_gate() -> None:
+    """By finite differences in 64 bits: at an open, a half open and a closed gate."""
+    walk = adaptive("bert", head=None, attn_implementation="eager").double().walk
+    start = walk.start(batch(99, [6, 4]), may_drop=True)
+
+    def said(gate: Tensor) -> Tensor:
+        return (walk.step(start.veiled(gate), 0).hidden[:, 0] * torch.arange(64.0).view(2, 32).sin()).sum()
+
+    gate = torch.ones(2, 6, dtype=torch.double)
+    gate[0, 2], gate[0, 3], gate[1, 1] = 0.5, 1e-3, 0.0
+    (gradient,) = torch.autograd.grad(said(gate.requires_grad_()), gate)
+    assert gradient[:, 0].abs().max() == 0 and gradient[1, 4:].abs().max() == 0  # the first stays, padding is none
+    for place in ((0, 1), (0, 2), (0, 3), (1, 1)):
+        nudge = torch.zeros_like(gate)
+        nudge[place] = 1e-5
+        there, here = said(gate.detach() + nudge), said(gate.detach() - (gate[place].item() > 0) * nudge)
+        slope = (there - here) / (1e-5 * (1 + (gate[place].item() > 0)))
+        assert slope.item() == pytest.approx(gradient[place].item(), rel=1e-3) and slope.abs() > 1e-6
+
+
+def test_a_step_is_hard_and_its_gradient_soft() -> None:
+    logits = torch.tensor([-2.0, -0.1, 0.0, 3.0], requires_grad=True)
+    gate = step(logits, noise=0.0)
+    assert gate.tolist() == [0.0, 0.0, 1.0, 1.0]
+    (gradient,) = torch.autograd.grad(gate.sum(), logits)
+    torch.testing.assert_close(gradient, (logits.sigmoid() * (1 - logits.sigmoid())).detach())
+    torch.manual_seed(0)
+    often = step(torch.full((20_000,), 1.0), noise=1.0).mean()  # logistic noise: open as often as the chance says
+    assert often.item() == pytest.approx(torch.tensor(1.0).sigmoid().item(), abs=0.015)
+
+
+def test_all_that_can_learn_has_gradients() -> None:
+    method = TokenGate(target_keep=0.5)
+    model = adaptive("bert")
+    method.grow(model)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(method.stages(model)[1].trains(name))
+    inputs = batch(99, LENGTHS)
+    method._gates(model, inputs, Progress(3, 10)).backward()
+    touched = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
+    assert touched >= {name for name, _ in model.named_parameters() if name.startswith(("selectors.", "heads."))}
+    assert not any(name.startswith(("teacher.", "doubt.")) for name in touched)
+
+
+def test_tokens_are_kept_at_first_and_trained_selectors_stay_as_they_are() -> None:
+    model = adaptive("bert", head=None)
+    TokenGate(start=2.0).grow(model)
+    assert [selector.out.bias.item() for selector in model.selectors.values()] == [2.0, 2.0]
+    assert model.answer(batch(99, LENGTHS), REDUCED).tokens.tolist() == [4 * length for length in LENGTHS]
+    before = bits(model)
+    TokenGate(start=3.0).grow(model)
+    assert bits(model) == before
+
+
+def test_the_price_by_hand() -> None:
+    model = adaptive("bert", head=None)
+    TokenGate().grow(model)
+    first, second = (selector.price for selector in model.selectors.values())
+    with torch.no_grad():
+        first.fill_(0.002)
+        second.fill_(0.001)
+    price, learning = price_of(model, torch.tensor(0.7), 0.5, Progress(0, 200), 1e-3)
+    assert price.item() == pytest.approx(0.003 * REACH / (1e-3 * 200) + STIFF * 0.2) and learning.item() == 0
+    learning.backward()
+    assert first.grad.item() == second.grad.item() < 0  # too many are kept, so descent makes the price rise
+
+
+def test_the_target_falls_from_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(token_gate, "price_of", lambda *args: seen.append(args[2]) or price_of(*args))
+    model, inputs = adaptive("bert", head=None), batch(99, LENGTHS)
+    method = TokenGate(target_speedup=1.6, anneal=0.5, select_before=(1,))  # 1 + 3 / 2 of 4
+    method.grow(model)
+    for at in (0, 25, 50, 100):
+        method._gates(model, inputs, Progress(at, 100))
+    assert seen == pytest.approx([1.0, 0.75, 0.5, 0.5])
+
+
+@pytest.mark.parametrize("keep", [0.25, 0.6])
+def test_the_kept_share_comes_to_the_target(keep: float, tmp_path: Path) -> None:
+    model = tiny(layers=4, dropout=0.0)
+    settings = {**QUICK, "gate_epochs": 8, "batch_size": 16}
+    train(model, TokenGate(**settings, target_keep=keep), rows(400), output=tmp_path)
+    assert kept_share(model) == pytest.approx(keep, abs=0.05)
+
+
+@pytest.mark.parametrize("exits_first", [True, False])
+def test_gates_and_exits_compose(exits_first: bool, tmp_path: Path) -> None:
+    model = tiny(layers=4)
+    exits = SelfDistill(epochs=1, exit_epochs=1, lr=1e-3, batch_size=8, rule="entropy:0.9", teacher="stock")
+    gates = TokenGate(**QUICK)
+    chain = [exits, gates] if exits_first else [replace(gates, epochs=1), replace(exits, epochs=0)]
+    train(model, chain, rows(24), rows(8), output=tmp_path)
+    assert str(model.plan.exit) == "entropy:0.9" and str(model.plan.reduce) == "selector:0.5"
+    again = AdaptiveModel.from_pretrained(tmp_path / "model")
+    texts = [row["text"] for row in rows(8)]
+    assert again.predict(texts) == model.predict(texts) and again.plan == model.plan
+
+
+def test_attention_without_soft_masks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = adaptive("bert", head=None, attn_implementation="eager")
+    assert can_be_veiled(model)
+    monkeypatch.setattr(stream, "TRACE", 0.2)
+    assert not can_be_veiled(model)
+    monkeypatch.undo()
+    for path, axes in model.walk._axes.items():
+        model.walk._axes[path] = replace(axes, masked=None if axes.masked is None else 0.0)
+    with pytest.raises(BadSetting, match="takes no soft mask; token_policy"):
+        TokenGate().check(model)
+
+
+@pytest.mark.parametrize("settings", [{"anneal": 1.0}, {"anneal": -0.1}, {"gate_epochs": 0}])
+def test_bad_settings_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(BadSetting, match="anneal"):
+        TokenGate(**settings)
