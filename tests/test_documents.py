@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from paredown.cli import app
 from paredown.kinds import KINDS
-from paredown.registry import exits, heads, methods
+from paredown.registry import exits, heads, methods, reducers
 from tests.contracts import test_exits as contract
 from tests.families import tiny
 
@@ -23,7 +23,7 @@ def blocks(document: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(encoding="utf-8"), re.DOTALL)
 
 
-@pytest.mark.parametrize("shelf", [methods, exits, heads], ids=lambda shelf: shelf.heading)
+@pytest.mark.parametrize("shelf", [methods, exits, heads, reducers], ids=lambda shelf: shelf.heading)
 def test_the_readme_lists_every_entry(shelf: Any) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [name for name in [*shelf.names(), *shelf.aliases()] if f"`{name}`" not in text] == []

@@ -1,50 +1,25 @@
-"""What every exit rule shares: one knob with its limits, the head's own answer, no memory, a short text."""
+"""What every exit rule shares: a knob, the head's own answer, no memory."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from paredown.errors import BadPlan, BadSetting
+from paredown.errors import BadPlan
 from paredown.evidence import Evidence, Memory
 from paredown.kinds import Kind
+from paredown.knob import Knob
 
 PerLayer = float | tuple[float, ...]  # one value, or one for each count of layers run: the first after one layer
 
 
-class Rule(ABC):
+class Rule(Knob, ABC):
     """Base of the exit rules: a frozen dataclass of plain numbers whose `knob` trades caution for speed."""
 
-    name: ClassVar[str]
-    knob: ClassVar[str] = "threshold"
-    limits: ClassVar[tuple[float, float]] = (0.0, 1.0)  # of the knob; whole limits ask for a whole number
-    per_layer: ClassVar[bool] = True  # whether the knob may have one value for each count of layers run
-
-    def __post_init__(self) -> None:
-        if not self.knob:
-            return
-        value = getattr(self, self.knob)
-        if not (self.per_layer and isinstance(value, (list, tuple))):
-            object.__setattr__(self, self.knob, self._checked(value))
-        elif value:
-            object.__setattr__(self, self.knob, tuple(self._checked(item) for item in value))
-        else:
-            raise BadSetting(f"{self.name}.{self.knob} must be one value or one for each layer, not an empty list")
-
-    def _checked(self, value: Any) -> float:
-        low, high = self.limits
-        whole = isinstance(low, int)
-        number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-        if not (number and math.isfinite(value) and low <= value <= high):
-            span = f"from {low} to {high}" if math.isfinite(high) else f"of {low} or more"
-            what = "a whole number" if whole else "a number"
-            raise BadSetting(f"{self.name}.{self.knob} must be {what} {span}, not {value!r}")
-        return int(value) if whole else float(value)  # plain, so that it can be printed and written as JSON
+    per_layer = True
 
     def start(self, rows: int, device: torch.device) -> Memory:
         return {}
@@ -64,36 +39,10 @@ class Rule(ABC):
                 "give one value, or one for each count of layers run"
             )
 
-    def at_speed(self, speed: float) -> Any:
-        """The same rule at another speed: 0 nobody leaves early, 1 as early as it goes. Never later as it grows.
-
-        Values per layer give way to one value for all.
-        """
-        if not 0 <= speed <= 1:
-            raise BadSetting(f"speed must lie between 0 (nobody leaves early) and 1, not {speed!r}")
-        knob = {self.knob: self._value_at(float(speed))} if self.knob else {}
-        return dataclasses.replace(self, **knob)  # type: ignore[type-var]
-
-    def _value_at(self, speed: float) -> float:
-        """The knob's value at a speed; as it stands, for a score in 0..1 that must fall below the threshold."""
-        return speed
-
     def _at(self, layer: int) -> float:
         """The knob's value after so many layers run."""
         value = getattr(self, self.knob)
         return value[layer - 1] if isinstance(value, tuple) else value
-
-    def __str__(self) -> str:
-        """Short text that `exits.parse` reads back: the knob, and every other setting that is not at its default."""
-        parts: list[str] = []
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            text = str(value).replace(" ", "")
-            if field.name == self.knob:
-                parts.insert(0, text)
-            elif value != field.default:
-                parts.append(f"{field.name}={text}")
-        return ":".join([self.name, ",".join(parts)] if parts else [self.name])
 
 
 class ProbabilityRule(Rule):

@@ -133,6 +133,7 @@ def test_rows_do_not_see_their_neighbours(kind: str, rule: Any) -> None:
         **ANY_BATCH,
     )
     @example(family="bert", head="pooler", speed=0.9, lengths=list(range(1, 17)), padding=3, seed=0)
+    @example(family="modernbert", head="pooler", speed=1.0, lengths=list(range(1, 17)), padding=3, seed=0)
     def check(family: str, head: str, speed: float, lengths: list[int], padding: int, seed: int) -> None:
         plan = Plan(exit=rule.at_speed(speed))
         seen.compare(model_of(family, kind, head), plan, lengths, padding, seed)
