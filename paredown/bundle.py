@@ -45,7 +45,7 @@ def load(
 ) -> AdaptiveModel:
     """A model from a bundle, a Hugging Face folder or a hub id.
 
-    `task` is a kind of answer (single_label, multi_label, regression, token_label) or a task of the catalogue;
+    `task` is a kind of answer (single_label, multi_label, regression, token_label, span) or a task of the catalogue;
     a bundle knows its own. `depth` keeps the first so many layers. Other settings (dtype, revision,
     attn_implementation, …) go to transformers.
     """

@@ -300,6 +300,8 @@ class AdaptiveModel(Growing):
         self, inputs: Any, plan: Plan | None = None, batch_size: int = 32, max_length: int | None = None
     ) -> list[Prediction]:
         """Predictions for texts, pairs or a dataset, in the order they came."""
+        if self.kind.name == "span":
+            raise BadInput("questions are asked through paredown.evaluation.QuestionAnswering")
         rows = encode(self.tokenizer, [_unlabelled(row) for row in as_rows(inputs)], self.kind, self.labels, max_length)
         found: dict[int, Prediction] = {}
         order = sorted(range(len(rows)), key=lambda place: len(rows[place]))

@@ -119,6 +119,16 @@ def test_single_files_and_no_answer(encoder: Path, tmp_path: Path, capsys: Any) 
     assert "predictions.json" in capsys.readouterr().out and not (tmp_path / "other").exists()
 
 
+def test_bad_questions_are_left_out_on_request(bundle: Path, tmp_path: Path, capsys: Any) -> None:
+    made = paragraphs(6, 2)
+    made[3]["qas"][0]["answers"][0]["answer_start"] += 1
+    judge = ("evaluate", bundle, write_squad(tmp_path / "dev.json", made), "--task", "squad", "--dry-run", "--json")
+    assert run(*judge) != 0
+    assert "paragraph 4, question 'q2-3': the answer" in capsys.readouterr().err
+    assert run(*judge, "--skip-bad-rows") == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 5
+
+
 def test_a_task_scores_by_its_own_rules(bundle: Path, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(judging, "score_trivia", lambda questions, answers: {"exact": 1.0, "f1": 2.0, "total": 1})
     asked = {"qid": "a", "question": "who?", "answers": {"Aliases": ["man"]}, "detected_answers": []}

@@ -63,9 +63,10 @@ class TokenPolicy(TokenRecipe):
             )
 
     def stages(self, model: AdaptiveModel) -> list[Stage]:
-        learning = {"epochs": self.policy_epochs, "lr": self.policy_lr}
-        ranking = self.stage("init", self._rank, _ranks, **{**learning, "epochs": self.init_epochs})
-        policy = self.choosing_stage(model, "policy", self._policy, _chooses, **learning)
+        ranking = self.stage("init", self._rank, _ranks, epochs=self.init_epochs, lr=self.policy_lr)
+        policy = self.choosing_stage(
+            model, "policy", self._policy, _chooses, epochs=self.policy_epochs, lr=self.policy_lr
+        )
         joint = self.choosing_stage(
             model,
             "joint",
@@ -129,9 +130,9 @@ class TokenPolicy(TokenRecipe):
         share = self.shares(drawn).mean(1)
         if keep is not None:
             span = losses.new_tensor(spans(model))
-            share = self.shares(drawn) @ span
+            share = (self.shares(drawn) * span).sum(1)
             # Samples say little of what stays in use: of tokens that all are kept with 0.4, four in ten or none.
-            price, steering = price_of(model, (in_use(model, batch) @ span).mean(), keep, progress, lr)
+            price, steering = price_of(model, (in_use(model, batch) * span).sum(1).mean(), keep, progress, lr)
         better = drawn.advantage(-losses - price * share, self.samples)
         return (better * drawn.surprise).mean() + steering
 
