@@ -83,7 +83,7 @@ class TokenRecipe(Recipe):
         def learns(parameter: str) -> bool:
             return trains(parameter) and (priced or not parameter.endswith(".price"))
 
-        return self.stage(name, loss, learns, reduce=CHOSEN, begin=_begin, **changes)
+        return self.stage(name, loss, learns, reduce=CHOSEN, keeps_last=True, begin=_begin, **changes)
 
     # Learning from answers
 

@@ -234,7 +234,7 @@ class Run:
         scores = self.processes.first_says(found[0])
         value = judge(scores, self.stage.judged_by)
         self.entry.evaluations.append(Evaluation(done, value, scores))
-        if value > (-math.inf if self.entry.best is None else self.entry.best):
+        if self.stage.keeps_last or value > (-math.inf if self.entry.best is None else self.entry.best):
             self.entry.best, self.entry.best_step = value, done
             if self.processes.writes:
                 self.checkpoints.save_best(self.offset + done, dict(self.learner.trained))
