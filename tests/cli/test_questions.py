@@ -83,10 +83,10 @@ def test_train_and_evaluate_from_a_folder(encoder: Path, tmp_path: Path, capsys:
     model = AdaptiveModel.from_pretrained(made)
     assert model.kind.name == "span" and model.scores["metric"] == "span_f1"
     capsys.readouterr()
-    judge = ("evaluate", made, *given, "-r", "entropy", "--timed-batch", 8, "--exit", "entropy:0.9")
+    judge = ("evaluate", made, *given, "-r", "entropy", "--timed-batch", 8, "--exit", "entropy:1.1")
     assert run(*judge, "-o", tmp_path / "out", "--max-length", 40) == 0
     shown = capsys.readouterr().out
-    assert "official score of 30 questions" in shown and "full depth" in shown and "entropy:0.9" in shown
+    assert "official score of 30 questions" in shown and "full depth" in shown and "entropy:1.1" in shown
     said = json.loads((tmp_path / "out" / "predictions.json").read_text())
     rivals = json.loads((tmp_path / "out" / "nbest_predictions.json").read_text())
     assert said.keys() == rivals.keys() and len(said) == 30
@@ -95,7 +95,7 @@ def test_train_and_evaluate_from_a_folder(encoder: Path, tmp_path: Path, capsys:
     found = json.loads(capsys.readouterr().out)
     full, chosen = found["questions"]
     assert found["rows"] > full["total"] == 30  # windows and questions
-    assert full["f1"] > 60 and full["layers"] == 3 > chosen["layers"]
+    assert full["f1"] > 60 and full["layers"] == 3 and chosen["layers"] == 1  # nobody waits
     assert run("train", made, "-o", tmp_path / "more", "-m", "finetune", *given, *FAST, "--dry-run") == 0
     extra = ("--unlabelled", tmp_path / "squad" / "dev-v1.1.json", "-m", "fastbert:head=linear", "--dry-run", "--json")
     capsys.readouterr()

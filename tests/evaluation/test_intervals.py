@@ -17,7 +17,8 @@ from tests.evaluation.made import sst2
 
 def made(kind: str, rows: int = 60, classes: int = 3) -> tuple[Record, torch.Tensor]:
     generator = torch.Generator().manual_seed(5)
-    shape: Any = {"token_label": (rows, 7, classes), "regression": (rows, 1)}.get(kind, (rows, classes))
+    shapes: Any = {"token_label": (rows, 7, classes), "span": (rows, 7, 2), "regression": (rows, 1)}
+    shape = shapes.get(kind, (rows, classes))
     logits = torch.randn(shape, generator=generator)
     noisy = logits + 0.8 * torch.randn(shape, generator=generator)
     labels = noisy.argmax(-1)
@@ -27,6 +28,8 @@ def made(kind: str, rows: int = 60, classes: int = 3) -> tuple[Record, torch.Ten
         labels = noisy.mul(2).round().div(2)  # with ties
     elif kind == "token_label":
         labels[torch.rand(labels.shape, generator=generator) < 0.4] = IGNORED
+    elif kind == "span":
+        labels = noisy.argmax(1).sort(1).values
     return Record(KINDS[kind], {1: logits}, {}, labels, torch.full((rows,), 7)), logits
 
 
@@ -37,6 +40,7 @@ CASES = [
     ("multi_label", 3, "micro_f1"),
     ("multi_label", 3, "accuracy"),
     *[("regression", 1, name) for name in ("correlation", "pearson", "spearman")],
+    ("span", 2, "span_f1"),
 ]
 
 
