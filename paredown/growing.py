@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from paredown.errors import BadSetting
 from paredown.kinds import Kind
-from paredown.plan import usual_places
+from paredown.plan import Plan, usual_places
 from paredown.registry import heads as head_registry
 from paredown.walk import Walk, evaluating, logits_of
 
@@ -51,9 +51,9 @@ class Selector(nn.Module):
 class Growing(nn.Module):
     """The parts of a model that its encoder did not come with."""
 
-    def __init__(self, stock: PreTrainedModel, kind: Kind):
+    def __init__(self, stock: PreTrainedModel, kind: Kind, plan: Plan):
         super().__init__()
-        self.stock, self.kind = stock, kind
+        self.stock, self.kind, self.plan = stock, kind, plan
         self.walk = Walk(stock)
         self.grown = nn.ModuleList()  # layers that were appended to the encoder's own
         self.grown_like: tuple[int, ...] = ()  # the layer each of them began as
@@ -64,9 +64,17 @@ class Growing(nn.Module):
         self.teacher: PreTrainedModel | None = None  # the model as it once was; lives as long as training does
 
     @property
+    def layers(self) -> int:
+        """Layers there are, those that were appended included."""
+        return len(self.walk.layers)
+
+    @property
     def depth(self) -> tuple[int, ...]:
-        """Numbers of the layers that run."""
-        raise NotImplementedError
+        """Numbers of the layers that the plan runs: what methods train and judge."""
+        return self.depth_of(self.plan)
+
+    def depth_of(self, plan: Plan) -> tuple[int, ...]:
+        return tuple(range(self.walk.own)) if plan.depth is None else plan.depth
 
     def grow_layers(self, like: Sequence[int]) -> tuple[int, ...]:
         """Append copies of the encoder's layers, for plans to run instead; returns their numbers. Growing the same
@@ -80,14 +88,14 @@ class Growing(nn.Module):
             for layer in like:
                 self.grown.append(copy.deepcopy(self.walk.layers[layer]))
                 self.walk.append(self.grown[-1], layer)
-        return tuple(range(self.walk.own, len(self.walk.layers)))
+        return tuple(range(self.walk.own, self.layers))
 
     def grow_heads(self, spec: Any, layers: Sequence[int] | None = None) -> None:
         """Put heads after some layers (default: all that run but the last). Growing the same again changes nothing."""
         spec = head_registry.of(spec)
         wanted = self.depth[:-1] if layers is None else tuple(sorted(layers))
-        if not wanted or not all(0 <= layer < len(self.walk.layers) for layer in wanted):
-            raise BadSetting(f"heads sit after layers 0 to {len(self.walk.layers) - 1}; got {list(wanted)}")
+        if not wanted or not all(0 <= layer < self.layers for layer in wanted):
+            raise BadSetting(f"heads sit after layers 0 to {self.layers - 1}; got {list(wanted)}")
         if self.head is not None:
             if (self.head, self.head_layers) == (spec, wanted):
                 return
@@ -123,8 +131,8 @@ class Growing(nn.Module):
         """Let the model choose tokens before some layers (default: the second and the middle one of those that run).
         Growing the same again changes nothing."""
         wanted = tuple(sorted(usual_places(self.depth) if layers is None else layers))
-        if not wanted or size < 1 or not all(0 <= layer < len(self.walk.layers) for layer in wanted):
-            raise BadSetting(f"selectors sit before layers 0 to {len(self.walk.layers) - 1}; got {list(wanted)}")
+        if not wanted or size < 1 or not all(0 <= layer < self.layers for layer in wanted):
+            raise BadSetting(f"selectors sit before layers 0 to {self.layers - 1}; got {list(wanted)}")
         if self.selectors:
             if (self.selector_layers, self.selector_size) == (wanted, size):
                 return

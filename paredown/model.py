@@ -57,9 +57,8 @@ class AdaptiveModel(Growing):
         return super().__new__(cls)
 
     def __init__(self, stock: PreTrainedModel, tokenizer: Any, kind: Kind, plan: Plan | None = None):
-        super().__init__(stock, kind)
+        super().__init__(stock, kind, plan or Plan())
         self.tokenizer = tokenizer
-        self.plan = plan or Plan()
         self.scores: dict[str, Any] | None = None  # the dev metric after each layer, as training last saw it
 
     # Where it comes from and goes to
@@ -96,16 +95,6 @@ class AdaptiveModel(Growing):
         return [self.config.id2label[place] for place in range(self.config.num_labels)]
 
     @property
-    def layers(self) -> int:
-        """Layers there are, those that were appended included."""
-        return len(self.walk.layers)
-
-    @property
-    def depth(self) -> tuple[int, ...]:
-        """Numbers of the layers that the plan runs: what methods train and judge."""
-        return self.depth_of(self.plan)
-
-    @property
     def body(self) -> frozenset[str]:
         """Names of the encoder's parameters (not of its classifier, the heads or the doubt)."""
         ours = set(self.walk.body())
@@ -128,9 +117,6 @@ class AdaptiveModel(Growing):
         return False  # asked by transformers' pipelines
 
     # Plans
-
-    def depth_of(self, plan: Plan) -> tuple[int, ...]:
-        return tuple(range(self.walk.own)) if plan.depth is None else plan.depth
 
     def check(self, plan: Plan) -> None:
         """Raise BadPlan where a plan does not fit this model."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ LINES = (".jsonl", ".jsonl.gz")
 
 
 @dataclass(frozen=True)
-class Records(Generic[Asked]):
+class Records(ABC, Generic[Asked]):
     folder: str  # a|b: either
     train: str = "train"  # the files' names; a|b: either
     dev: str = "dev"
@@ -67,9 +68,9 @@ class Records(Generic[Asked]):
         """The id of a record that may be broken, for the message that says so."""
         return record.get("id")
 
+    @abstractmethod
     def _asked(self, record: dict[str, Any]) -> Asked:
         """The question a record holds; raises Fault where it does not hold one."""
-        raise NotImplementedError
 
 
 def find_records(root: str | Path, folders: str, stems: str, what: str) -> Path:
