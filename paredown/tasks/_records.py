@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ LINES = (".jsonl", ".jsonl.gz")
 
 
 @dataclass(frozen=True)
-class Records(ABC, Generic[Asked]):
+class Records(Generic[Asked]):
     folder: str  # a|b: either
     train: str = "train"  # the files' names; a|b: either
     dev: str = "dev"
@@ -68,9 +67,9 @@ class Records(ABC, Generic[Asked]):
         """The id of a record that may be broken, for the message that says so."""
         return record.get("id")
 
-    @abstractmethod
     def _asked(self, record: dict[str, Any]) -> Asked:
         """The question a record holds; raises Fault where it does not hold one."""
+        raise NotImplementedError
 
 
 def find_records(root: str | Path, folders: str, stems: str, what: str) -> Path:
