@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -216,17 +216,26 @@ def said_command(script: str) -> str:
     return " ".join(["python", script, *map(said, sys.argv[1:])])
 
 
-def run_all(jobs: list[dict], command: list[str], at_once: int) -> Iterator[dict]:
-    """Run the jobs, several at a time, each as `command` in its own process; their results as they come."""
+def run_all(
+    jobs: list[dict], command: list[str], at_once: int, ready: Callable[[dict], bool] = lambda job: True
+) -> Iterator[dict]:
+    """Run the jobs, several at a time, each as `command` in its own process; their results as they come.
+
+    A job waits until it is `ready`; those that never are, because another failed, are left.
+    """
     with tempfile.TemporaryDirectory() as folder:
         waiting, running = list(enumerate(jobs)), {}
         while waiting or running:
-            while waiting and len(running) < at_once:
-                number, job = waiting.pop(0)
+            while len(running) < at_once and (able := [entry for entry in waiting if ready(entry[1])]):
+                number, job = able[0]
+                waiting.remove(able[0])
                 out = Path(folder) / f"{number}.json"
                 words = [sys.executable, *command, "--out", str(out), "--job", json.dumps(job)]
                 with open(out.with_suffix(".log"), "w") as log:
                     running[subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT)] = (job, out)
+            if not running:
+                print(f"LEFT {len(waiting)} runs that start from others", flush=True)
+                return
             time.sleep(0.5)
             for process in [process for process in running if process.poll() is not None]:
                 job, out = running.pop(process)

@@ -125,9 +125,8 @@ class TokenLabel(Kind):
         return logits.float().log_softmax(-1)
 
     def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-        if not (labels != IGNORED).any():
-            return logits.float().sum() * 0.0  # nothing labelled in this batch: no loss, but still a graph
-        return _cross_entropy(logits.float().flatten(0, 1), labels.flatten(), smoothing)
+        labelled = (labels != IGNORED).sum().clamp(min=1)  # with none in this batch: no loss, but still a graph
+        return _cross_entropy(logits.float().flatten(0, 1), labels.flatten(), smoothing, reduction="sum") / labelled
 
     def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:
         return ((logits.argmax(-1) != labels) & (labels != IGNORED)).float()
@@ -155,12 +154,12 @@ RULED_OUT = -1e4  # in 16 bits too; far below any answer that can be
 IGNORED = -100  # the label of a token nobody asks about, as everywhere in Hugging Face
 
 
-def _cross_entropy(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+def _cross_entropy(logits: Tensor, labels: Tensor, smoothing: float, reduction: str = "mean") -> Tensor:
     """Cross entropy with 1 - smoothing on the gold label and the rest shared by the others."""
     classes = logits.shape[-1]
     # torch spreads `label_smoothing` over all classes, gold included; the published variant over the others only.
     spread = smoothing * classes / (classes - 1) if classes > 1 else 0.0
-    return F.cross_entropy(logits, labels, label_smoothing=spread)
+    return F.cross_entropy(logits, labels, label_smoothing=spread, reduction=reduction)
 
 
 KINDS: dict[str, Kind] = {

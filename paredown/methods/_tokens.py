@@ -97,13 +97,16 @@ class TokenRecipe(Recipe):
     @torch.no_grad()
     def row_losses(self, model: AdaptiveModel, trace: Trace, batch: Batch, taught: Tensor | None) -> Tensor:
         """[rows] the loss of each row's answer at the end."""
-        losses = []
-        for row in range(len(trace.final)):  # kinds of answer know only the mean over rows: so one row at a time
-            here = slice(row, row + 1)
-            said = {"labels": batch["labels"][here]} if "labels" in batch else {}
-            theirs = None if taught is None else taught[here]
-            losses.append(self._loss(model, trace.final[here], said, trace.counts[here], theirs))
-        return torch.stack(losses)
+        known = {
+            name: value for name, value in (("labels", batch.get("labels")), ("taught", taught)) if value is not None
+        }
+
+        def loss(said: Tensor, counts: Tensor, known: Batch) -> Tensor:
+            alone = {name: value.unsqueeze(0) for name, value in known.items()}
+            return self._loss(model, said.unsqueeze(0), alone, counts.unsqueeze(0), alone.get("taught"))
+
+        # Kinds of answer know only the mean over rows: so each row as a batch of its own, all at once.
+        return torch.vmap(loss)(trace.final, trace.counts, known)
 
     def _loss(self, model: AdaptiveModel, said: Tensor, batch: Batch, counts: Tensor, taught: Tensor | None) -> Tensor:
         if taught is None:

@@ -20,6 +20,7 @@ from paredown.plan import Plan
 from paredown.registry import methods as method_registry
 from paredown.stage import Method, Stage
 from paredown.training.batches import Batches, Data, lengths
+from paredown.training.centre import centre
 from paredown.training.checkpoint import Checkpoint, Checkpoints, write_json
 from paredown.training.display import Display
 from paredown.training.guard import Signals, compiled, is_out_of_memory, saving, seed_everything
@@ -142,7 +143,9 @@ class Run:
             number = 0
             for place, method in enumerate(self.methods):
                 seed_everything(self.settings.seed, "grow", place)
+                known = set(self.model.heads)
                 method.grow(self.model)
+                centre(self.model, self.data.train, set(self.model.heads) - known)
                 for stage in method.stages(self.model):
                     if number >= first:
                         resumed = found is not None and number == first

@@ -273,3 +273,19 @@ def test_models_that_do_not_fit_are_refused() -> None:
     short = adaptive("bert", head=None, plan=Plan(depth=(0, 1)))
     with pytest.raises(BadSetting, match="but the plan runs"):
         TokenPolicy(learns_from="labels", select_before=(3,)).grow(short)
+
+
+@pytest.mark.parametrize("kind", ["single_label", "multi_label", "regression", "token_label"])
+@pytest.mark.parametrize("taught", [False, True])
+def test_the_loss_of_a_row_is_its_loss_alone(kind: str, taught: bool) -> None:
+    model, method = tiny(kind, dropout=0.0), TokenPolicy()
+    many = collate(encode(model.tokenizer, as_rows(rows(5, kind)), model.kind, model.labels), 0)
+    trace = model.trace(many)
+    theirs = torch.randn_like(trace.final) if taught else None
+    found = method.row_losses(model, trace, many, theirs)
+    for row in range(5):
+        here = slice(row, row + 1)
+        alone = {"labels": many["labels"][here]}
+        other = None if theirs is None else theirs[here]
+        wanted = method._loss(model, trace.final[here], alone, trace.counts[here], other)
+        torch.testing.assert_close(found[row], wanted)
