@@ -127,8 +127,8 @@ Rows are cut at 128 tokens.
 def earlier(theseus: dict, elastic: dict) -> str:
     """Calls before the last one, which add to the same file."""
     said = []
-    if "--layers 4 3" in theseus["command"]:
-        said.append("the first had made the six layers, with `--layers 6` and all variants, in the same file")
+    if "--layers" in theseus["command"]:
+        said.append("the first had made the other tasks and depths, all else alike, in the same file")
     if "--text" not in elastic["command"]:
         said.append("the second had pre-trained, with `--text wiki_clean.txt`")
     return filled(f"In a call before, {'; '.join(said)}.") + "\n" if said else ""
