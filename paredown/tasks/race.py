@@ -114,6 +114,8 @@ class RaceOptions(Race):
         return OptionRows(read.source, rows, self.labels, self.kind, read.bad, groups)
 
 
+tasks.alias("race-middle", "race", level="middle")
+tasks.alias("race-high", "race", level="high")
 tasks.alias("race-options-middle", "race-options", level="middle")
 tasks.alias("race-options-high", "race-options", level="high")
 
@@ -168,9 +170,14 @@ def _choices(record: dict[str, Any], name: str) -> Choices:
     options = field_of(record, "options", list, "the question")
     if len(options) < 2 or not all(isinstance(option, str) and option.strip() for option in options):
         raise Fault(f"'options' must be a list of at least two texts, not {options!r:.60}")
-    letters = [chr(ord("A") + place) for place in range(len(options))]
+    letters = [letter(place) for place in range(len(options))]
     answer = field_of(record, "answer", str, "the question")
     if answer not in letters:
         raise Fault(f"the answer {answer!r:.40} is not one of {', '.join(letters)}")
     texts = tuple(readable(option, "an option") for option in options)
     return Choices(name, article, question, texts, letters.index(answer))
+
+
+def letter(place: int) -> str:
+    """What RACE calls an option."""
+    return chr(ord("A") + place)

@@ -95,7 +95,7 @@ def test_the_length_penalty_and_advantages_by_hand() -> None:
     trace = Trace({}, {}, torch.zeros(4, 3), torch.ones(4, 12), 3)
     kept, length = torch.tensor([[8, 4], [5, 1], [6, 2], [3, 1]]), torch.tensor([10, 5, 10, 5])
     surprise = torch.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
-    drawn = Draw(trace, surprise, kept, length)
+    drawn = Draw(trace, surprise, kept, length, 12)
     losses = torch.tensor([0.1, 0.2, 0.5, 0.4])
     model, data = made(TokenPolicy()), labelled([10, 5])
 
