@@ -12,6 +12,7 @@ from paredown.errors import BadInput, BadSetting
 from paredown.registry import tasks
 from paredown.tasks import Bad, Questions, Read
 from paredown.tasks._records import Records
+from paredown.tasks.race import Race
 from paredown.tasks.text import read_rows
 
 Task = Annotated[str | None, typer.Option(help="A task of the catalogue, read from its own files in --data.")]
@@ -38,7 +39,7 @@ class Source:
             raise BadSetting("no rows: name a --task with its --data folder, or give files")
         if self.task is None:
             return
-        if given and not isinstance(tasks.make(self.task), Records):
+        if given and not isinstance(tasks.make(self.task), (Records, Race)):
             raise BadSetting(f"the task {self.task} has files of its own; leave --{given[0]} out")
         if self.data is None and not given:
             raise BadSetting(f"the task {self.task} needs --data, the folder that holds its files")

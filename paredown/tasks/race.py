@@ -63,7 +63,8 @@ class Race:
         if split not in SPLITS:
             raise BadInput(f"no split is called {split!r}; known: {', '.join(SPLITS)}")
         levels = LEVELS if self.level == "all" else (self.level,)
-        sources = [self._source(Path(root), split, level) for level in levels]
+        one_file = Path(root).is_file()  # json lines, wherever they are
+        sources = [Path(root)] if one_file else [self._source(Path(root), split, level) for level in levels]
         found = (asked for source in sources for asked in (_from_lines if source.is_file() else _from_folder)(source))
         return gather_questions(" and ".join(map(str, sources)), found, "choice", skip_bad_rows)
 

@@ -18,7 +18,7 @@ from tests.families import adaptive
 from tests.test_choice import learnable
 
 FORMATS = ["jsonl", "csv", "parquet"]
-FAST = ("--epochs", 6, "--lr", "3e-3", "--batch-size", 16)
+FAST = ("--epochs", 2, "--lr", "3e-3", "--batch-size", 16)
 
 
 def run(*words: Any) -> int:
@@ -35,7 +35,7 @@ def write_race(root: Path, split: str, level: str, asked: list[Choices]) -> None
 
 @pytest.fixture
 def race(tmp_path: Path) -> Path:
-    for split, number in (("train", 120), ("dev", 30)):
+    for split, number in (("train", 60), ("dev", 30)):
         write_race(tmp_path, split, "middle", learnable(number, number))
     return tmp_path
 
@@ -79,6 +79,18 @@ def test_train_and_evaluate_race(encoder: Path, race: Path, tmp_path: Path, caps
     assert run("train", made, "-o", tmp_path / "more", "-m", "finetune", *given, *FAST, "--dry-run") == 0
     assert run("info", encoder, "--json") == 0
     assert json.loads(capsys.readouterr().out.split("run.\n")[-1])["kind"] == "choice"
+
+
+def test_single_files_and_text_without_labels(encoder: Path, tmp_path: Path, capsys: Any) -> None:
+    lines = [
+        {"example_id": one.id, "article": one.context, "question": one.question, "options": one.options, "answer": "A"}
+        for one in learnable(12)
+    ]
+    file = write_rows(tmp_path / "mine.jsonl", lines)
+    given = ("--task", "race", "--train", file, "--unlabelled", file, "-m", "fastbert:head=linear", "--dry-run")
+    assert run("train", encoder, "-o", tmp_path / "run", *given, "--json") == 0
+    first, second = json.loads(capsys.readouterr().out)["stages"]
+    assert (first["rows"], second["rows"]) == (12, 24) and first["flops"] > 0
 
 
 def test_a_model_without_exits_is_scored_too(bundle: Path, race: Path, tokenizer: Any, tmp_path: Path) -> None:
