@@ -16,6 +16,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIPLE_CHOICE_MAP
 from paredown import AdaptiveModel, Plan
 from paredown.errors import BadBundle, BadInput, BadSetting
 from paredown.evaluation import evaluate, record, replay
+from paredown.evidence import Evidence
 from paredown.kinds import KINDS, RULED_OUT
 from paredown.registry import exits
 from paredown.rows import MOST_ASKED, Choices, Encoded, as_rows, collate, encode
@@ -196,6 +197,18 @@ def test_ragged_options_are_put_in_their_places() -> None:
     assert gradient.isfinite().all() and bool((gradient != 0).all())
     assert CHOICE.distill(logits, logits, counts).item() == 0
     assert CHOICE.log_probs(logits).shape == (2, 1, 3) and CHOICE.wrong(logits, labels).tolist() == [[0], [1]]
+
+
+@pytest.mark.parametrize("rule", ["entropy:0.5", "entropy_nats:0.5", "top_entropy:0.5,top=3", "margin:0.5"])
+def test_a_rule_sees_only_the_options_there_are(rule: str) -> None:
+    counts = torch.tensor([[True, True, False, False], [True] * 4])
+    scores = torch.tensor([0.0, 0.9, 0.0, 0.5, 1.0, 1.5])
+    beside = Evidence(CHOICE, CHOICE.ruled_out(scores.unsqueeze(1), counts), 1, counts)
+    alone = Evidence(CHOICE, scores[:2].unsqueeze(0), 1, counts[:1, :2])
+    assert beside.classes.tolist() == [[2], [4]]
+    for speed in (step / 50 for step in range(51)):
+        at = exits.parse(rule).at_speed(speed)
+        assert at.leave(beside, {})[0][0] == at.leave(alone, {})[0][0], at
 
 
 def learnable(number: int, seed: int = 0) -> list[Choices]:
