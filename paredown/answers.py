@@ -31,7 +31,7 @@ class AdaptiveOutput(ModelOutput):
 
 @dataclass(frozen=True)
 class Prediction:
-    label: Any  # a name; several names; a number; one name per word
+    label: Any  # a name; several names; a number; one name per word; an option
     score: float  # how sure: of the label, of the least sure label or word; the number itself for regression
     scores: Any  # by label; one such dict per word where every token is answered
     layers: int
@@ -55,7 +55,7 @@ def read(kind: Kind, logits: Tensor, labels: list[str]) -> tuple[Any, float, Any
 
 @dataclass
 class Ledger:
-    """Who left with which answer, and the work done for each row."""
+    """Who left with which answer, and the work done for each row, or for all options of a question."""
 
     rows: int
     device: torch.device
@@ -66,8 +66,9 @@ class Ledger:
         self.tokens = torch.zeros(self.rows, dtype=torch.long, device=self.device)
 
     def ran(self, stream: Stream) -> None:
-        self.layers[stream.row] += 1
-        self.tokens[stream.row] += stream.mask.sum(1)
+        owner = stream.row if stream.group is None else stream.group
+        self.layers[owner] = self.layers[owner] + 1
+        self.tokens.index_add_(0, owner, stream.mask.sum(1))
 
     def left(self, rows: Tensor, logits: Tensor) -> None:
         self.said.append((rows, logits))

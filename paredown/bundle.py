@@ -45,9 +45,9 @@ def load(
 ) -> AdaptiveModel:
     """A model from a bundle, a Hugging Face folder or a hub id.
 
-    `task` is a kind of answer (single_label, multi_label, regression, token_label, span) or a task of the catalogue;
-    a bundle knows its own. `depth` keeps the first so many layers. Other settings (dtype, revision,
-    attn_implementation, …) go to transformers.
+    `task` is a kind of answer (single_label, multi_label, regression, token_label, span, choice) or a task of the
+    catalogue; a bundle knows its own, and so does a checkpoint for multiple choice. `depth` keeps the first so many
+    layers. Other settings (dtype, revision, attn_implementation, …) go to transformers.
     """
     folder = Path(source)
     facts = _facts(folder) if (folder / FACTS).is_file() else None
@@ -61,8 +61,10 @@ def load(
     elif (foreign := FOREIGN.get(model_type(folder))) is not None:
         model = foreign(folder, task=task, num_labels=num_labels, labels=labels, depth=depth, **stock_settings)
     else:
-        kind, known = kind_of(task)
-        model = AdaptiveModel(*_stock(source, kind, labels_of(kind, num_labels, labels or known), stock_settings), kind)
+        chooses = _chooses(source, stock_settings)
+        kind, known = kind_of("choice" if task is None and chooses else task)
+        names = labels_of(kind, num_labels, labels or known)
+        model = AdaptiveModel(*_stock(source, kind, names, stock_settings, chooses and kind.grouped), kind)
     if plan is not None:
         model.plan = Plan.of(plan)
     if depth is not None:
@@ -160,8 +162,18 @@ def _stock(
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise BadBundle(f"{source} cannot be loaded as a {kind.name} model: {error}") from error
     if complete and info["missing_keys"]:
-        raise BadBundle(f"{source} lacks weights: {', '.join(sorted(info['missing_keys'])[:5])}")
+        lacking = ", ".join(sorted(info["missing_keys"])[:5])
+        raise BadBundle(f"{source} lacks weights that {type(stock).__name__} has: {lacking}")
     return stock, tokenizer
+
+
+def _chooses(source: str | Path, settings: dict[str, Any]) -> bool:
+    """Whether it is a checkpoint for multiple choice, as transformers calls it: one score for each option."""
+    try:
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False, **_hub_settings(settings))
+    except (OSError, ValueError):  # loading will say it better
+        return False
+    return any(name.endswith("ForMultipleChoice") for name in config.architectures or ())
 
 
 def _hub_settings(settings: dict[str, Any]) -> dict[str, Any]:
@@ -179,7 +191,9 @@ def kind_of(task: str | None) -> tuple[Kind, list[str] | None]:
 def labels_of(kind: Kind, number: int | None, names: list[str] | None) -> list[str] | None:
     if names is not None and number is not None and len(names) != number:
         raise BadSetting(f"num_labels={number}, but {len(names)} labels are named: {', '.join(names)}")
-    if names is None and kind.name == "regression":
+    if kind.grouped and (names is not None or number not in (None, 1)):
+        raise BadSetting("the answers of a choice are the options of each question; leave labels and num_labels out")
+    if names is None and (kind.name == "regression" or kind.grouped):
         number = number or 1
     return names if names is not None else None if number is None else [f"LABEL_{place}" for place in range(number)]
 

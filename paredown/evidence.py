@@ -16,9 +16,9 @@ Memory = dict[str, Tensor]  # what a rule remembers of each row; every tensor is
 @dataclass(frozen=True)
 class Evidence:
     kind: Kind
-    logits: Tensor  # [rows, labels], or [rows, tokens, labels] where every token is answered
+    logits: Tensor  # [rows, labels], or [rows, tokens, labels] where every token is answered; [questions, options]
     layer: int  # layers run so far, from 1
-    counts: Tensor | None = None  # [rows, tokens] tokens whose answer is wanted; only where every token is answered
+    counts: Tensor | None = None  # what may be answered, [rows, tokens] or [questions, options]; None: every label
     doubt: Tensor | None = None  # [rows, 1 or tokens] learned estimate of being wrong, 0..1; None without one
 
     @cached_property
@@ -28,8 +28,8 @@ class Evidence:
 
     @property
     def classes(self) -> int | Tensor:
-        """How many there are; [rows, 1] where that differs from row to row: the tokens that may be the answer."""
-        if self.counts is None or not self.kind.per_token or self.kind.per_word:
+        """How many there are; [rows, 1] where that differs from row to row: the tokens or options that may be it."""
+        if self.counts is None or self.kind.per_word:
             return int(self.log_probs.shape[-1])
         return self.counts.sum(1, keepdim=True)
 

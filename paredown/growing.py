@@ -167,7 +167,8 @@ class Growing(nn.Module):
         """What the teacher answers."""
         assert self.teacher is not None
         with evaluating(self.teacher):
-            return logits_of(self.teacher(**self.walk.inputs_of(batch)))
+            logits = logits_of(self.teacher(**self.walk.inputs_of(batch)))
+        return self.kind.ruled_out(logits, self.kind.counts(batch))
 
     def _ready(self, part: Any) -> Any:
         """Where and as the encoder is."""

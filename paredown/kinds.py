@@ -1,8 +1,8 @@
-"""What an answer is: one label, several labels, a number, one label per token, or a span of tokens.
+"""What an answer is: one label, several labels, a number, one label per token, a span of tokens, or an option.
 
 Every kind but regression turns logits into log-probabilities of the same shape, [rows, items, classes]: one item for
 a single label, one per label for several, one per token for token labels, two (start and end, whose classes are the
-tokens) for a span. Exit rules and distillation see only items,
+tokens) for a span, one (whose classes are the options) for a choice. Exit rules and distillation see only items,
 so they need not know the kind.
 """
 
@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paredown.errors import BadPlan, BadSetting, UnknownName
+from paredown.errors import BadInput, BadPlan, BadSetting, UnknownName
 
 Direction = Literal["forward", "reverse"]
 
@@ -28,10 +28,19 @@ class Kind(ABC):
     auto_class: str = "AutoModelForSequenceClassification"
     per_token: bool = False  # logits are [rows, tokens, …], so tokens that were dropped are answered too
     per_word: bool = False  # texts are words, and each has a label
+    grouped: bool = False  # several rows are asked together: the options of a question
+
+    def counts(self, batch: dict[str, Tensor]) -> Tensor:
+        """[rows, tokens] tokens whose answer is wanted; of a choice [questions, options] those there are."""
+        return batch.get("answer_mask", batch["attention_mask"]).bool()
 
     def ruled_out(self, logits: Tensor, counts: Tensor) -> Tensor:
-        """The logits, with tokens that cannot be the answer ruled out; `counts` [rows, tokens]."""
+        """The logits, with what cannot be the answer ruled out; those of options are brought together."""
         return logits
+
+    def averaged(self, values: Tensor, counts: Tensor) -> Tensor:
+        """[rows, …] as they are; of a choice [questions, …], a mean over the options."""
+        return values
 
     def log_probs(self, logits: Tensor) -> Tensor:
         """[rows, items, classes], computed in 32 bits whatever the model runs in."""
@@ -121,6 +130,9 @@ class Regression(Kind):
 
 
 class TokenLabel(Kind):
+    def counts(self, batch: dict[str, Tensor]) -> Tensor:
+        return batch["labels"] >= 0 if "labels" in batch else super().counts(batch)
+
     def log_probs(self, logits: Tensor) -> Tensor:
         return logits.float().log_softmax(-1)
 
@@ -150,6 +162,36 @@ class Span(Kind):
         return (self.predicted(logits) != labels).float().mean(1, keepdim=True)
 
 
+class Choice(SingleLabel):
+    """One of a question's options. Each is a row, scored on its own; the scores of a question are its logits."""
+
+    def counts(self, batch: dict[str, Tensor]) -> Tensor:
+        if "group" not in batch:
+            raise BadInput("a choice is among several rows: batch['group'] must number the question of each, from 0 on")
+        options = torch.bincount(batch["group"])
+        return torch.arange(int(options.max()), device=options.device) < options.unsqueeze(1)
+
+    def ruled_out(self, logits: Tensor, counts: Tensor) -> Tensor:
+        return _placed(logits.squeeze(-1), counts, RULED_OUT)
+
+    def averaged(self, values: Tensor, counts: Tensor) -> Tensor:
+        options = counts.sum(1).view(-1, *[1] * (values.dim() - 1))
+        return _placed(values, counts, 0.0).sum(1) / options
+
+    def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        if not smoothing:
+            return super().loss(logits, labels)
+        others = (logits > RULED_OUT / 2).scatter(1, labels.unsqueeze(1), False)
+        target = (smoothing * others / others.sum(1, keepdim=True)).scatter(1, labels.unsqueeze(1), 1 - smoothing)
+        return F.cross_entropy(logits.float(), target)
+
+
+def _placed(values: Tensor, counts: Tensor, fill: float) -> Tensor:
+    """[questions, options, …]: the values of rows [rows, …] where `counts` has an option; the order is the same."""
+    there = counts.view(*counts.shape, *[1] * (values.dim() - 1)).expand(*counts.shape, *values.shape[1:])
+    return values.new_full(there.shape, fill).masked_scatter(there, values)
+
+
 RULED_OUT = -1e4  # in 16 bits too; far below any answer that can be
 IGNORED = -100  # the label of a token nobody asks about, as everywhere in Hugging Face
 
@@ -170,6 +212,7 @@ KINDS: dict[str, Kind] = {
         Regression("regression", "regression"),
         TokenLabel("token_label", None, "AutoModelForTokenClassification", per_token=True, per_word=True),
         Span("span", None, "AutoModelForQuestionAnswering", per_token=True),
+        Choice("choice", None, grouped=True),
     )
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class Trace:
     logits: dict[int, Tensor]  # by layer number, in the order the layers ran
     doubt: dict[int, Tensor]  # likewise, where the model has learned to doubt
     stock: Tensor  # what the model's own classifier says at the end
-    counts: Tensor  # [rows, tokens] tokens whose answer counts
+    counts: Tensor  # [rows, tokens] tokens whose answer counts; of a choice [questions, options]
     last: int  # number of the last layer run
 
     @property
@@ -160,7 +160,7 @@ class AdaptiveModel(Growing):
                     here, stream = stream.advance(shown), stream.advance(onward)
                 if str(layer) in self.heads or run == len(way):
                     seen[layer] = self._answered(here)
-        counts = self._counts(batch)
+        counts = self.kind.counts(batch)
         stock = self.kind.ruled_out(self.walk.stock_logits(*seen[way[-1]]), counts)
         trace = Trace({}, {}, stock, counts, way[-1])
         for layer in way:
@@ -188,14 +188,8 @@ class AdaptiveModel(Growing):
         feature, doubt = head.feature(self.walk.finish(hidden), mask), None
         if self.doubt is not None:
             read = feature[:, :1] if self.kind.per_token and not self.kind.per_word else feature  # of a span: one doubt
-            doubt = self.doubt(read).float().sigmoid().flatten(1)
+            doubt = self.kind.averaged(self.doubt(read).float().sigmoid().flatten(1), counts)
         return self.kind.ruled_out(head.score(feature), counts), doubt
-
-    def _counts(self, batch: dict[str, Tensor]) -> Tensor:
-        """[rows, tokens]: the tokens whose answer is wanted."""
-        if "labels" in batch and self.kind.per_word:
-            return batch["labels"] >= 0
-        return batch.get("answer_mask", batch["attention_mask"]).bool()
 
     # Inference
 
@@ -207,8 +201,8 @@ class AdaptiveModel(Growing):
         depth, rule = self.depth_of(plan), plan.exit
         with evaluating(self):
             stream = self.walk.start(batch, may_drop=plan.reduce is not None)
-            memory = {} if rule is None else rule.start(len(stream), stream.row.device)
-            ledger = Ledger(len(stream), stream.row.device)
+            memory = {} if rule is None else rule.start(len(stream.asked), stream.row.device)
+            ledger = Ledger(len(stream.asked), stream.row.device)
             for run, layer in enumerate(depth, 1):
                 stream = self.step(stream, plan, run)
                 ledger.ran(stream)
@@ -218,12 +212,12 @@ class AdaptiveModel(Growing):
                 evidence = self._evidence(stream, layer, run, batch)
                 said = evidence.logits if rule is None else rule.answer(evidence, memory)
                 if last:
-                    ledger.left(stream.row, said)
+                    ledger.left(stream.asked, said)
                     break
                 leave, memory = rule.leave(evidence, memory)
                 if bool(leave.any()):
-                    ledger.left(stream.row[leave], said[leave])
-                    stream, memory = stream.keep_rows(~leave), keep_rows(memory, ~leave)
+                    ledger.left(stream.asked[leave], said[leave])
+                    stream, memory = stream.keep_asked(~leave), keep_rows(memory, ~leave)
                     if not len(stream):
                         break
         return ledger.answer()
@@ -242,9 +236,9 @@ class AdaptiveModel(Growing):
 
     def _evidence(self, stream: Stream, layer: int, run: int, batch: dict[str, Tensor]) -> Evidence:
         """What an exit rule sees after this layer."""
-        counts = self._counts(batch)[stream.row]
+        counts = self.kind.counts(batch)[stream.asked]
         logits, doubt = self._ask(layer, *self._answered(stream), counts)
-        return Evidence(self.kind, logits, run, counts if self.kind.per_token else None, doubt)
+        return Evidence(self.kind, logits, run, counts if self.kind.per_token or self.kind.grouped else None, doubt)
 
     def forward(
         self,
@@ -255,7 +249,7 @@ class AdaptiveModel(Growing):
         plan: Plan | None = None,
         **others: Any,
     ) -> AdaptiveOutput:
-        """`answer()` with the calling convention of transformers."""
+        """`answer()` with the calling convention of transformers; of a choice, [questions, options, tokens]."""
         if given := [name for name, value in others.items() if value is not None]:
             raise BadInput(f"forward answers token ids and does not read {', '.join(given)}; to train, use trace()")
         if input_ids is None:
@@ -264,6 +258,10 @@ class AdaptiveModel(Growing):
         batch = {"input_ids": input_ids, "attention_mask": mask}
         more = {"token_type_ids": token_type_ids, "position_ids": position_ids}
         batch |= {name: value for name, value in more.items() if value is not None}
+        if self.kind.grouped and input_ids.dim() == 3:
+            questions, options = input_ids.shape[:2]
+            batch = {name: value.flatten(0, 1) for name, value in batch.items()}
+            batch["group"] = torch.arange(questions, device=input_ids.device).repeat_interleave(options)
         answer = self.answer(batch, plan)
         return AdaptiveOutput(answer.logits, answer.layers, answer.tokens)
 
@@ -285,10 +283,11 @@ class AdaptiveModel(Growing):
     def predict(
         self, inputs: Any, plan: Plan | None = None, batch_size: int = 32, max_length: int | None = None
     ) -> list[Prediction]:
-        """Predictions for texts, pairs or a dataset, in the order they came."""
+        """Predictions for texts, pairs, questions with options or a dataset, in the order they came."""
         if self.kind.name == "span":
             raise BadInput("questions are asked through paredown.evaluation.QuestionAnswering")
-        rows = encode(self.tokenizer, [_unlabelled(row) for row in as_rows(inputs)], self.kind, self.labels, max_length)
+        asked = [replace(row, label=None) for row in as_rows(inputs, self.kind)]
+        rows = encode(self.tokenizer, asked, self.kind, self.labels, max_length)
         found: dict[int, Prediction] = {}
         order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
         for start in range(0, len(order), batch_size):
@@ -301,12 +300,11 @@ class AdaptiveModel(Growing):
             logits = answer.logits.float().cpu()
             work = zip(answer.layers.tolist(), answer.tokens.tolist(), strict=True)
             for at, (place, (layers, tokens)) in enumerate(zip(places, work, strict=True)):
-                said = logits[at : at + 1]
+                said, names = logits[at : at + 1], self.labels
                 if self.kind.per_word:
                     said = said[:, list(rows[place].first or ())]
-                found[place] = Prediction(*read(self.kind, said, self.labels), layers=layers, tokens=tokens)
+                elif self.kind.grouped:
+                    names = list(asked[place].options)
+                    said = said[:, : len(names)]
+                found[place] = Prediction(*read(self.kind, said, names), layers=layers, tokens=tokens)
         return [found[place] for place in range(len(rows))]
-
-
-def _unlabelled(row: Any) -> Any:
-    return type(row)(row.text, row.pair)

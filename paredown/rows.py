@@ -1,21 +1,27 @@
-"""Rows of text: read from lists, pairs, dicts or datasets, turned into token ids, padded into batches."""
+"""Rows of text: read from lists, pairs, dicts or datasets, turned into token ids, padded into batches.
+
+A question with options is one of them until it becomes as many rows of a batch as it has options.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from paredown.errors import BadInput
-from paredown.kinds import IGNORED, Kind
+from paredown.errors import BadInput, BadSetting
+from paredown.frame import Frame
+from paredown.kinds import IGNORED, KINDS, Kind
 
 TEXT = ("text", "sentence", "text_a", "sentence1", "premise", "question", "question1", "tokens", "words")
 PAIR = ("text_pair", "pair", "text_b", "sentence2", "hypothesis", "question2")
 LABEL = ("label", "labels", "tags", "ner_tags")
+MOST_ASKED = 128  # tokens of a question and one of its options, as TR-BERT has it for RACE
+TOGETHER = 256  # questions given to the tokenizer at once
 
 
 @dataclass(frozen=True)
@@ -26,25 +32,43 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Encoded:
-    """One row as token ids, without padding."""
+class Choices:
+    """A question; one of its options is right."""
 
-    ids: dict[str, list[int]]  # input_ids, and token_type_ids where the encoder has them
+    id: str
+    context: str  # may be empty
+    question: str
+    options: tuple[str, ...]
+    label: int | None = None  # the right option's place; None where nobody says
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One row as token ids, without padding; or a question, whose options are such rows."""
+
+    ids: dict[str, list[int]] = field(default_factory=dict)  # input_ids, and token_type_ids where the encoder has them
     label: Any = None  # as numbers
     first: tuple[int, ...] | None = None  # places where a word's answer is read; only where every token is answered
     protected: tuple[int, ...] | None = None  # places that must not be dropped beside the first
+    options: tuple[Encoded, ...] = ()
 
     def __len__(self) -> int:
-        return len(self.ids["input_ids"])
+        return max(map(len, self.options)) if self.options else len(self.ids["input_ids"])
 
 
-def as_rows(inputs: Any) -> list[Row]:
-    """Rows from one text, a list of texts or pairs, a list of dicts, or a dataset."""
-    if isinstance(inputs, (str, Mapping, Row)):
+def flat(rows: Iterable[Encoded]) -> list[Encoded]:
+    """What the encoder reads: rows, and of questions their options."""
+    return [one for row in rows for one in row.options or (row,)]
+
+
+def as_rows(inputs: Any, kind: Kind | None = None) -> list[Any]:
+    """Rows from one text, a list of texts or pairs, a list of dicts, or a dataset; Choices where `kind` wants them."""
+    if isinstance(inputs, (str, Mapping, Row, Choices)):
         inputs = [inputs]
     if not isinstance(inputs, Iterable):
         raise BadInput(f"expected texts, pairs or a dataset, got {type(inputs).__name__}")
-    return [_row(item, place) for place, item in enumerate(inputs)]
+    read = _choices if kind is not None and kind.grouped else _row
+    return [read(item, place) for place, item in enumerate(inputs)]
 
 
 def _row(item: Any, place: int) -> Row:
@@ -74,6 +98,23 @@ def _row_from_mapping(item: Mapping[str, Any], place: int) -> Row:
     return Row(text, pair, label)
 
 
+def _choices(item: Any, place: int) -> Choices:
+    if isinstance(item, Mapping):
+        facts = {"id": place, "context": "", "question": None, "options": (), "label": None, **item}
+        item = Choices(str(facts["id"]), *(facts[name] for name in ("context", "question", "options", "label")))
+    if not isinstance(item, Choices):
+        wanted = "Choices, or a dict with a question, its options and, if there is one, a context"
+        raise BadInput(f"row {place}: expected {wanted}, got {item!r:.80}")
+    where, options = f"row {place} ({item.id!r:.40})", item.options
+    if not isinstance(item.context, str) or not isinstance(item.question, str) or not item.question.strip():
+        raise BadInput(f"{where}: question and context must be texts, and the question not empty")
+    if not isinstance(options, (list, tuple)) or not all(isinstance(one, str) and one.strip() for one in options):
+        raise BadInput(f"{where}: options must be a list of texts that are not empty, got {options!r:.80}")
+    if len(options) < 2:
+        raise BadInput(f"{where}: there must be at least two options to choose from, not {len(options)}")
+    return replace(item, options=tuple(options), label=label_number(item.label, KINDS["choice"], options, place))
+
+
 def label_number(label: Any, kind: Kind, labels: Sequence[str], place: int) -> Any:
     """A label as the model counts them; an unknown one is an error that names the row."""
 
@@ -101,12 +142,14 @@ def label_number(label: Any, kind: Kind, labels: Sequence[str], place: int) -> A
 
 
 def encode(
-    tokenizer: Any, rows: Sequence[Row], kind: Kind, labels: Sequence[str], max_length: int | None = None
+    tokenizer: Any, rows: Sequence[Any], kind: Kind, labels: Sequence[str], max_length: int | None = None
 ) -> list[Encoded]:
     """Token ids for every row, cut at `max_length` (default: what the tokenizer allows), not padded."""
     if not rows:
         return []
     limit = max_length or min(tokenizer.model_max_length, 512)
+    if kind.grouped:
+        return _encode_choices(tokenizer, rows, limit)
     words = kind.per_word
     texts = [list(row.text) if words and not isinstance(row.text, str) else row.text for row in rows]
     if words:
@@ -138,8 +181,48 @@ def encode(
     return encoded
 
 
+def _encode_choices(tokenizer: Any, rows: Sequence[Choices], limit: int) -> list[Encoded]:
+    """`[CLS] context [SEP] question option [SEP]` for every option; the context is cut, and only it may be dropped."""
+    frame = Frame.of(tokenizer)
+    room = limit - len(frame)
+    if room < 2:
+        raise BadSetting(f"max_length={limit} leaves no room for a text and a question; {len(frame) + 2} is the least")
+
+    def tokens(texts: list[str]) -> list[list[int]]:
+        return tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
+
+    encoded = []
+    for start in range(0, len(rows), TOGETHER):
+        some = rows[start : start + TOGETHER]
+        contexts = list(dict.fromkeys(row.context for row in some))  # questions often share one
+        read = dict(zip(contexts, tokens(contexts), strict=True))
+        asked = iter(tokens([f"{row.question} {option}" for row in some for option in row.options]))
+        for row in some:
+            options = [_option(frame, read[row.context], next(asked), room) for _ in row.options]
+            encoded.append(Encoded(label=row.label, options=tuple(options)))
+    return encoded
+
+
+def _option(frame: Frame, context: list[int], asked: list[int], room: int) -> Encoded:
+    asked = asked[-min(MOST_ASKED, room - 1) :]  # the end, where the option stands
+    context = context[: room - len(asked)]
+    ids = frame.around(context, asked)
+    start = len(frame.special[0])
+    after = range(start + len(context), len(ids["input_ids"]))
+    return Encoded(ids, protected=(*range(start), *after))
+
+
 def collate(rows: Sequence[Encoded], pad_id: int, device: Any = None, multiple: int = 1) -> dict[str, Tensor]:
-    """A padded batch; its width is a multiple of `multiple` (few distinct shapes suit compiled layers)."""
+    """A padded batch; its width is a multiple of `multiple` (few distinct shapes suit compiled layers).
+
+    Questions become a row for each option, and `group` says which question a row belongs to.
+    """
+    if rows[0].options:
+        batch = collate(flat(rows), pad_id, device, multiple)
+        batch["group"] = torch.tensor([place for place, row in enumerate(rows) for _ in row.options], device=device)
+        if all(row.label is not None for row in rows):
+            batch["labels"] = torch.tensor([row.label for row in rows], device=device)
+        return batch
     width = max(len(row) for row in rows)
     width += -width % multiple
     batch = {}

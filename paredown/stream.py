@@ -88,6 +88,7 @@ class Stream:
     all_mask: Tensor | None = None  # [rows, all tokens] the mask before any token was dropped
     protected: Tensor | None = None  # [rows, tokens]  True where a token must stay; the first always must
     received: Tensor | None = None  # [rows, tokens]  attention in the layer just run, if it was watched; 1 is average
+    group: Tensor | None = None  # [rows]  the question whose option each row is; None: every row is asked alone
 
     def __len__(self) -> int:
         return len(self.row)
@@ -110,7 +111,19 @@ class Stream:
             all_mask=None if self.all_mask is None else self.all_mask.index_select(0, index),
             protected=None if self.protected is None else self.protected.index_select(0, index),
             received=None if self.received is None else self.received.index_select(0, index),
+            group=None if self.group is None else self.group.index_select(0, index),
         )
+
+    @property
+    def asked(self) -> Tensor:
+        """[questions] index into the request of what is answered: rows, or questions with all their options."""
+        return self.row if self.group is None else self.group.unique_consecutive()
+
+    def keep_asked(self, stay: Tensor) -> Stream:
+        """Only what is asked where `stay` [questions] is True goes on; the options of a question go together."""
+        if self.group is None:
+            return self.keep_rows(stay)
+        return self.keep_rows(stay[self.group.unique_consecutive(return_inverse=True)[1]])
 
     @property
     def free(self) -> Tensor:

@@ -70,7 +70,7 @@ class Walk:
         """The batch before its first layer. `may_drop`: tokens will go, so every mask must be there to be cut."""
         if may_drop and not self.drops_tokens:
             raise BadPlan(f"{self.family}: its layers tie tokens to their places, so none can be dropped")
-        protected = inputs.get("protected")
+        protected, group = inputs.get("protected"), inputs.get("group")
         inputs = self.inputs_of(inputs)
         ids = inputs["input_ids"]
         row = torch.arange(len(ids), device=ids.device)
@@ -82,7 +82,7 @@ class Walk:
         if may_drop:
             hidden, arguments = hidden[: len(ids)], tuple(argument.keep_rows(row) for argument in arguments)
         position = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
-        return Stream(hidden, mask, row, position, arguments, calls, protected=protected)
+        return Stream(hidden, mask, row, position, arguments, calls, protected=protected, group=group)
 
     def step(self, stream: Stream, layer: int, watch: bool = False) -> Stream:
         """Run one layer. `watch`: note how much attention every token receives in it."""

@@ -12,6 +12,7 @@ from paredown.errors import BadInput, BadSetting
 from paredown.registry import tasks
 from paredown.tasks import Bad, Questions, Read
 from paredown.tasks._records import Records
+from paredown.tasks.race import Race
 from paredown.tasks.text import read_rows
 
 Task = Annotated[str | None, typer.Option(help="A task of the catalogue, read from its own files in --data.")]
@@ -38,7 +39,7 @@ class Source:
             raise BadSetting("no rows: name a --task with its --data folder, or give files")
         if self.task is None:
             return
-        if given and not isinstance(tasks.make(self.task), Records):
+        if given and not isinstance(tasks.make(self.task), (Records, Race)):
             raise BadSetting(f"the task {self.task} has files of its own; leave --{given[0]} out")
         if self.data is None and not given:
             raise BadSetting(f"the task {self.task} needs --data, the folder that holds its files")
@@ -50,14 +51,14 @@ class Source:
             return self._of_task(tasks.make(self.task), path, split)
         if not path:
             return None
-        if kind == "span":
-            raise BadSetting(f"{path}: name the --task that reads its questions: squad, squad_v2, mrqa, …")
+        if kind in ("span", "choice"):
+            raise BadSetting(f"{path}: name the --task that reads its questions: squad, squad_v2, mrqa, race, …")
         columns: dict[str, Any] = self.columns or {}
         return read_rows(path, **columns, labels=labels, kind=kind, skip_bad_rows=self.skip_bad_rows)
 
     def more(self, path: str, kind: str) -> Any:
         """Rows that need no label: questions in the task's format, texts in any."""
-        task = self.task if kind == "span" else None
+        task = self.task if kind in ("span", "choice") else None
         return Source(task, None, {"train": path}, self.columns, self.skip_bad_rows).read("train")
 
     def _of_task(self, task: Any, path: str | None, split: str) -> Any:

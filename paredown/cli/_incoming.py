@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from paredown.errors import BadInput
-from paredown.rows import Row
+from paredown.kinds import KINDS, Kind
+from paredown.rows import Choices, Row, as_rows
 from paredown.tasks._columns import LABEL, find_columns
-from paredown.tasks._reading import Columns, _Fault, _item
+from paredown.tasks._reading import Columns, _Fault, _Item, _item, _value
 from paredown.tasks._table import Numbered, Table, _ended, _json, read_table, without_last_blanks
 
 PIPE = "-"  # standard input or output
 LOOKED_AT = 1000  # json lines have no header: so many records tell the columns
 WORDS = ("tokens", "words")  # columns that hold a list of words, where every word is answered
+OPTIONS = "options"  # the column that holds a list of them, where one is chosen
 
 
 @dataclass(frozen=True)
@@ -27,12 +29,13 @@ class Incoming:
     """One input row, good or bad."""
 
     line: int
-    row: Row | None
+    row: Row | Choices | None
     error: str = ""
 
     def chained(self, before: str) -> str:
         """A digest of this row and all before it."""
-        said = repr((self.row and (self.row.text, self.row.pair), self.error))
+        read = (self.row.text, self.row.pair) if isinstance(self.row, Row) else self.row
+        said = repr((read, self.error))
         return hashlib.sha256((before + said).encode()).hexdigest()
 
 
@@ -59,8 +62,8 @@ class Source:
         return f"{self.name}, {self.unit} {one.line}"
 
 
-def open_source(path: str, text: str | None, pair: str | None, header: bool = True, words: bool = False) -> Source:
-    """Find the columns and stand before the first row. `words`: every word is answered, so a text may be a list."""
+def open_source(path: str, text: str | None, pair: str | None, header: bool, kind: Kind) -> Source:
+    """Find the columns and stand before the first row. Where every word is answered, a text may be a list."""
     if path == PIPE:
         table, size = _standard_input(), None
     else:
@@ -73,8 +76,8 @@ def open_source(path: str, text: str | None, pair: str | None, header: bool = Tr
         if first and not names:
             line, reason = first[0]
             raise BadInput(f"{table.source}, {table.unit} {line}: {reason}; nor is any of the first {len(first)} good")
-    columns = _columns(table.source, names, text, pair, words) if names else Columns(("text",))
-    found = (_incoming(line, record, columns, words) for line, record in rows)
+    columns = _columns(table.source, names, text, pair, kind.per_word) if names else Columns(("text",))
+    found = (_incoming(line, record, columns, kind) for line, record in rows)
     return Source(table.source, table.unit, size, columns.text[0], columns.pair, found)
 
 
@@ -92,16 +95,28 @@ def _columns(source: str, names: tuple[str, ...], text: str | None, pair: str | 
         raise BadInput(said.replace("header=False", "--no-header")) from None
 
 
-def _incoming(line: int, record: dict[str, Any] | str, columns: Columns, words: bool) -> Incoming:
-    listed = record.get(columns.text[0]) if words and isinstance(record, dict) else None
+def _incoming(line: int, record: dict[str, Any] | str, columns: Columns, kind: Kind) -> Incoming:
+    listed = record.get(columns.text[0]) if kind.per_word and isinstance(record, dict) else None
     if isinstance(listed, list):
         good = bool(listed) and all(isinstance(word, str) and word.strip() for word in listed)
         return Incoming(line, Row(tuple(listed))) if good else Incoming(line, None, "expected a list of words")
     try:
         item = _item(line, record, Columns(columns.text, columns.pair), None)
+        if kind.grouped and isinstance(record, dict):
+            return Incoming(line, _choices(item, record))
     except _Fault as fault:
         return Incoming(line, None, str(fault).encode("utf-8", "replace").decode())  # it may quote what is no UTF-8
     return Incoming(line, Row(item.text, item.pair))
+
+
+def _choices(item: _Item, record: dict[str, Any]) -> Choices:
+    """A question with its options: a list, as JSON where cells are text."""
+    options = _value(record.get(OPTIONS), "multi_label")
+    try:
+        (asked,) = as_rows(Choices(str(item.line), item.pair or "", item.text, options), KINDS["choice"])
+    except BadInput as error:
+        raise _Fault(str(error).partition(": ")[2]) from None
+    return asked
 
 
 def _standard_input() -> Table:

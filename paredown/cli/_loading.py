@@ -63,7 +63,7 @@ def model_for(source: str, rows: Any, seed: int, depth: int | None = None) -> Ad
     if not is_bundle(source):
         return load_any(source, task=rows.kind, labels=list(rows.labels), depth=depth)
     model = load_any(source, depth=depth)
-    nameless = rows.kind in ("regression", "span")
+    nameless = rows.kind in ("regression", "span", "choice")
     if model.kind.name != rows.kind or not (nameless or set(model.labels) == set(rows.labels)):
         theirs = rows.kind if nameless else f"{rows.kind} rows labelled {', '.join(rows.labels)}"
         raise BadSetting(f"{source} answers {model.kind.name} with {', '.join(model.labels)}, not {theirs}")

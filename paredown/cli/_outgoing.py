@@ -52,17 +52,22 @@ class Shape:
     labels: tuple[str, ...]
 
     @property
+    def scores_differ(self) -> bool:
+        """From row to row in whose they are: of every word, of the row's own options."""
+        return self.kind.per_word or self.kind.grouped
+
+    @property
     def names(self) -> list[str]:
         if self.kind.name == "span":
             return ["row", *SPAN_FIELDS, "error"]
-        scores = ["scores"] if self.kind.per_word else [f"score_{label}" for label in self.labels]
+        scores = ["scores"] if self.scores_differ else [f"score_{label}" for label in self.labels]
         return ["row", "label", "score", *scores, "layers", "tokens", "error"]
 
     def flat(self, record: Record) -> list[Any]:
         if self.kind.name == "span":
             return [record.get(name) for name in self.names]
         scores = record["scores"]
-        if self.kind.per_word:
+        if self.scores_differ:
             each = [scores and json.dumps(scores, ensure_ascii=False)]
         else:
             each = [scores and scores[label] for label in self.labels]
@@ -244,7 +249,7 @@ def _to_parquet(part: Path, path: Path, shape: Shape) -> None:
     from pyarrow.parquet import ParquetWriter
 
     number, name = pyarrow.float64(), pyarrow.string()
-    label = {"single_label": name, "regression": number}.get(shape.kind.name, pyarrow.list_(name))
+    label = {"single_label": name, "choice": name, "regression": number}.get(shape.kind.name, pyarrow.list_(name))
     if shape.kind.name == "regression" and len(shape.labels) > 1:
         label = pyarrow.list_(number)
     whole = dict.fromkeys(("row", "start", "end", "windows", "layers", "tokens"), pyarrow.int64())

@@ -25,6 +25,7 @@ from paredown.evaluation import (
     score_spans,
     score_trivia,
     sweep,
+    write_choices,
     write_predictions,
 )
 from paredown.evaluation import evaluate as judge
@@ -34,7 +35,7 @@ from paredown.evaluation.spans import N_BEST, PREDICTIONS
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.registry import tasks
-from paredown.rows import Encoded
+from paredown.rows import Encoded, flat
 from paredown.tasks import Question
 
 BATCH = 64  # rows of a batch in the one pass
@@ -110,12 +111,16 @@ def evaluate(
     )
     asked = _Asked(model, plan, found.rows, max_length, task) if model.kind.name == "span" else None
     _show(evaluation, asked, output, as_json)
+    if model.kind.grouped and output:
+        path = write_choices(output, found.rows, model.predict(found.rows, plan, BATCH, max_length))
+        people.print(f"written: {path}", highlight=False, soft_wrap=True)
 
 
 def _loaded(bundle: str, exit: str | None, reduce: str | None) -> tuple[AdaptiveModel, Plan]:
     model = load_bundle(bundle).to(device_named("auto"))
     plan = changed(model.plan, exit, reduce)
-    if not model.heads and plan.reduce is None and model.kind.name != "span":  # spans have official figures to see
+    # Questions have answers to write and official figures to see.
+    if not model.heads and plan.reduce is None and model.kind.name not in ("span", "choice"):
         raise BadSetting(f"{bundle} has no exits to evaluate; `paredown train` grows them")
     model.check(plan)
     return model, plan
@@ -206,13 +211,13 @@ def _foresee(
     as_json: bool,
 ) -> None:
     """What would run and be written."""
-    lengths = torch.tensor([len(row) for row in rows])
+    lengths = torch.tensor([len(one) for one in flat(rows)])
     if files is None:
         swept = fitting_rules(wanted, model.kind, _asked(model, plan), model.doubt is not None)
         rules = [f"{rule.name}, {len(sweep(rule))} points" for rule in swept]
         drawn = PICTURES if swept else PICTURES[:1]
         names = ["evaluation.json", "curves.csv", *[f"{name}.{ending}" for name in drawn for ending in ("png", "svg")]]
-        names += [PREDICTIONS, N_BEST] if model.kind.name == "span" else []
+        names += {"span": [PREDICTIONS, N_BEST], "choice": [PREDICTIONS]}.get(model.kind.name, [])
     else:
         rules = ["full depth" if rule is None else str(rule) for rule in files.rules()]
         names = files.names()
@@ -221,7 +226,7 @@ def _foresee(
         "labelled": _labelled(rows),
         "batches": -(-len(rows) // BATCH),
         "plan": str(plan),
-        "tokens_per_row": round(lengths.double().mean().item(), 1),
+        "tokens_per_row": round(lengths.sum().item() / len(rows), 1),
         "flops_of_one_pass": _work(model, plan, lengths),
         "device": str(model.device),
         "rules": rules,

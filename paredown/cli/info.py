@@ -79,8 +79,10 @@ def _config(source: str) -> Any:
 
 def _task_of(config: Any) -> str:
     """The kind of answer a checkpoint was made for; a bare encoder would answer single labels."""
-    if any("TokenClassification" in name for name in config.architectures or ()):
-        return "token_label"
+    made_for = {"TokenClassification": "token_label", "MultipleChoice": "choice"}
+    for ending, kind in made_for.items():
+        if any(name.endswith(ending) for name in config.architectures or ()):
+            return kind
     kinds = {"multi_label_classification": "multi_label", "regression": "regression"}
     return kinds.get(getattr(config, "problem_type", None) or "", "single_label")
 

@@ -37,7 +37,7 @@ from paredown.evaluation.cost import Cost
 from paredown.evaluation.questions import QuestionAnswering, longest_row
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
-from paredown.rows import Row, encode
+from paredown.rows import encode, flat
 from paredown.training.guard import Signals, is_out_of_memory
 
 CHUNK = 32  # batches between two writes
@@ -78,9 +78,9 @@ def predict(
     chosen = _plan(model, exit, speed, reduce, plan)
     _check_length(model, max_length)
     ask = _asking(model, max_length, null_threshold)
-    if ask is not None:
+    if ask is not None or model.kind.grouped:
         text_column, pair_column = text_column or "question", pair_column or "context"
-    source = open_source(input, text_column, pair_column, header, model.kind.per_word)
+    source = open_source(input, text_column, pair_column, header, model.kind)
     run = _Run(model.to(where), chosen, source, batch_size, max_length, skip_bad_rows, ask)
     out: Outgoing = ToPipe()
     if output != PIPE:
@@ -149,7 +149,7 @@ class _Run:
         done = Done(before.rows + len(chunk), before.bytes, digest, layers, before.bad + len(bad))
         return records, done
 
-    def _predict(self, rows: list[Row], first: int) -> list[Record]:
+    def _predict(self, rows: list[Any], first: int) -> list[Record]:
         try:
             if self.ask is None:
                 labels = self.model.predict(rows, self.plan, self.batch_size, self.max_length)
@@ -285,10 +285,10 @@ def _report(done: Done, before: Done, seconds: float, layers: int, output: str, 
 def _foresee(run: _Run, before: Done, as_json: bool) -> None:
     """What would run, judged by the first chunk."""
     chunk = run.source.take(CHUNK * run.batch_size)
-    good = [one.row for one in chunk if one.row is not None]
+    good: list[Any] = [one.row for one in chunk if one.row is not None]
     model = run.model
     if run.ask is None:
-        lengths = [len(row) for row in encode(model.tokenizer, good, model.kind, model.labels, run.max_length)]
+        lengths = [len(one) for one in flat(encode(model.tokenizer, good, model.kind, model.labels, run.max_length))]
     else:
         lengths = [len(window) for window in run.ask.windows((row.text, row.pair) for row in good)]
     cost = Cost.of(model) if good else None

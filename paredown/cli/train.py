@@ -18,6 +18,7 @@ from paredown.evaluation import Cost, metric_named, record
 from paredown.evaluation.elue import static_point
 from paredown.evaluation.plots import save_depths
 from paredown.model import AdaptiveModel
+from paredown.rows import flat
 from paredown.training import train as run
 from paredown.training.batches import Batches, lengths
 from paredown.training.batches import Data as TrainingData
@@ -165,7 +166,8 @@ def _foresee(model: AdaptiveModel, chosen: list[Any], data: TrainingData, batch_
         method.grow(model)
         cost = Cost.of(model)
         for stage in method.stages(model):
-            used, depth = torch.from_numpy(lengths(data.rows(stage))).long(), stage.depth or model.depth
+            rows, depth = data.rows(stage), stage.depth or model.depth
+            used = torch.from_numpy(lengths(flat(rows) if model.kind.grouped else rows)).long()
             trained = freeze(model, stage)
             whole = any(name in trained for name in model.body)
             heads = sum(cost.heads[layer](used) for layer in depth if layer in cost.heads)
@@ -176,8 +178,8 @@ def _foresee(model: AdaptiveModel, chosen: list[Any], data: TrainingData, batch_
                     "method": method.name,
                     "stage": stage.name,
                     "layers": len(depth),
-                    "rows": len(used),
-                    "steps": Batches(used.numpy(), size, (0,)).steps(stage.epochs),
+                    "rows": len(rows),
+                    "steps": Batches(lengths(rows), size, (0,)).steps(stage.epochs),
                     "batch_size": size,
                     "trained_parameters": sum(parameter.numel() for parameter in trained.values()),
                     # A backward pass costs two forward passes; through a frozen encoder there is none.

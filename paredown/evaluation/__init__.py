@@ -1,5 +1,6 @@
 """Record once, replay every plan, score it, count its cost, report it."""
 
+from paredown.evaluation.choices import write_choices
 from paredown.evaluation.cost import Bill, Cost, Work
 from paredown.evaluation.elue import Curve, Standing, compare, elue_score
 from paredown.evaluation.frontier import area, front
@@ -46,5 +47,6 @@ __all__ = [
     "score_spans",
     "score_trivia",
     "sweep",
+    "write_choices",
     "write_predictions",
 ]

@@ -97,7 +97,7 @@ class Cost:
         return self.start(length) + sum(work(length) for work in layers) + self.classifier(length)
 
     def by_exit(self, record: Record, exits: bool = True) -> Tensor:
-        """[rows, layers run] FLOPs of a row that leaves after 1, 2, … layers; `exits`: asking every head on the way."""
+        """[questions, layers run] FLOPs of what leaves after 1, 2, … layers; `exits`: asking every head on the way."""
         depth, lengths, tokens = record.depth, record.lengths, record.tokens
         if self.padded_to is not None:
             lengths, tokens = torch.full_like(lengths, self.padded_to), torch.full_like(tokens, self.padded_to)
@@ -112,7 +112,7 @@ class Cost:
                 total = total + self.heads.get(layer, self.classifier)(said)
             found.append(total)
             before = now
-        return torch.stack(found, 1)
+        return record.summed(torch.stack(found, 1))
 
 
 @dataclass(frozen=True)
@@ -124,15 +124,16 @@ class Bill:
 
     @cached_property
     def token_layers(self) -> Tensor:
-        """[rows, layers run]"""
-        return self.record.tokens.cumsum(1)
+        """[rows, layers run], or [questions, layers run]"""
+        return self.record.summed(self.record.tokens.cumsum(1))
 
     @cached_property
     def flops(self) -> tuple[Tensor, Tensor, float]:
         """[rows, layers run] with an exit rule; [rows] to the end without; the stock model's mean."""
         assert self.cost is not None
         at_end = self.cost.by_exit(self.record, exits=False)[:, -1]
-        return self.cost.by_exit(self.record), at_end, self.cost.full(self.record.lengths).double().mean().item()
+        stock = self.record.summed(self.cost.full(self.record.lengths))
+        return self.cost.by_exit(self.record), at_end, stock.double().mean().item()
 
     def of_rows(self, layers: Tensor, exits: bool = True) -> Tensor:
         """[rows] FLOPs of rows that leave after so many layers; `exits` False: they ran to the end unasked."""
@@ -161,6 +162,7 @@ def _count(model: AdaptiveModel, tokens: int, plan: Plan) -> dict[tuple[str, int
     token = min(5, walk.base.config.vocab_size - 1)
     batch = {"input_ids": torch.full((1, tokens), token, device=model.device)}
     batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+    batch["group"] = torch.zeros(1, dtype=torch.long, device=model.device)  # of a question, one option
     found: dict[tuple[str, int], int] = {}
     marks: list[int] = []
     with _counting(model) as counter:
@@ -172,7 +174,7 @@ def _count(model: AdaptiveModel, tokens: int, plan: Plan) -> dict[tuple[str, int
         hooks = [layer.register_forward_pre_hook(mark) for layer in layers]
         hooks += [layer.register_forward_hook(mark) for layer in layers]
         try:
-            model.stock(**batch)
+            model.stock(**walk.inputs_of(batch))
         finally:
             for hook in hooks:
                 hook.remove()
@@ -195,7 +197,7 @@ def _count(model: AdaptiveModel, tokens: int, plan: Plan) -> dict[tuple[str, int
         for layer in range(model.layers):
             if str(layer) in model.heads:
                 before = counter.get_total_flops()
-                model._ask(layer, stream.hidden, stream.mask, stream.mask)
+                model._ask(layer, stream.hidden, stream.mask, model.kind.counts(batch))
                 found["head", layer] = counter.get_total_flops() - before
     return found
 

@@ -104,7 +104,7 @@ def encoded_rows(model: AdaptiveModel, inputs: Any, max_length: int | None = Non
     if isinstance(inputs, Sequence) and inputs and isinstance(inputs[0], Encoded):
         return list(inputs)
     if not are_questions(model, inputs):
-        return encode(model.tokenizer, as_rows(inputs), model.kind, model.labels, max_length)
+        return encode(model.tokenizer, as_rows(inputs, model.kind), model.kind, model.labels, max_length)
     shown = windows(model.tokenizer, as_questions(inputs), window_length(model, max_length), STRIDE)
     return [window.encoded for window in shown]
 

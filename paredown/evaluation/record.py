@@ -17,7 +17,7 @@ from paredown.evidence import Evidence, not_a_number
 from paredown.kinds import IGNORED, RULED_OUT, Kind
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
-from paredown.rows import Encoded, collate
+from paredown.rows import Encoded, collate, flat
 from paredown.walk import evaluating
 
 
@@ -27,15 +27,16 @@ class Record:
     logits: dict[int, Tensor]  # by layers run; the largest is the answer at full depth
     doubt: dict[int, Tensor]  # likewise, where the model has learned to doubt
     labels: Tensor | None
-    lengths: Tensor  # [rows] tokens
-    counts: Tensor | None = None  # [rows, tokens], only where every token is answered
+    lengths: Tensor  # [rows] tokens; questions have a row for each option
+    counts: Tensor | None = None  # [rows, tokens] where every token is answered, [questions, options] of a choice
     plan: Plan = field(default_factory=Plan)  # the depth and the reducer this was recorded with; it has no exit rule
     dropped_to: Tensor | None = None  # [rows, layers run] tokens left in each layer; None: all
+    group: Tensor | None = None  # [rows] the question of each row, where several rows are its options
     _heard: dict[int, Evidence] = field(default_factory=dict, repr=False, compare=False)
     _scored: dict[Any, float] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return len(self.logits[self.stops[-1]])
 
     @property
     def stops(self) -> list[int]:
@@ -53,6 +54,12 @@ class Record:
         if self.dropped_to is None:
             return self.lengths.unsqueeze(1).expand(-1, self.stops[-1])
         return self.dropped_to
+
+    def summed(self, work: Tensor) -> Tensor:
+        """Work of rows, [rows, …], as that of questions: a sum over their options."""
+        if self.group is None:
+            return work
+        return work.new_zeros(len(self), *work.shape[1:]).index_add_(0, self.group, work)
 
     def check_finite(self) -> None:
         """Raise where a head answered NaN or infinity: no rule and no score can make sense of it."""
@@ -79,7 +86,7 @@ class Record:
         if self.kind.per_word:
             asked = labels != IGNORED
             predicted, labels, row = predicted[asked], labels[asked], row.unsqueeze(1).expand_as(asked)[asked]
-        elif self.kind.name == "single_label":
+        elif labels.dim() == 1:
             predicted = predicted.squeeze(1)
         return predicted.numpy(), labels.numpy(), row.numpy()
 
@@ -106,7 +113,7 @@ def record(model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int = 64, 
     plan = Plan(model.plan.depth) if plan is None else plan.but(exit=None)
     model.check(plan)
     order = sorted(range(len(rows)), key=lambda place: -len(rows[place]))
-    width = len(rows[order[0]]) if model.kind.per_token else None
+    width = len(rows[order[0]]) if model.kind.per_token else max(len(row.options) for row in rows) or None
     words = width if model.kind.per_word else None  # only these have a label for each token
     heard: list[list[Evidence]] = []
     tokens, asked, labels = [], [], []
@@ -120,8 +127,10 @@ def record(model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int = 64, 
             heard.append([_kept_evidence(evidence, width, words) for evidence in said])
             tokens.append(left.cpu())
             if width is not None:
-                asked.append(_kept(batch["answer_mask"], width, exact=True))
+                asked.append(_kept(model.kind.counts(batch), width, exact=True))
     back = torch.tensor(order).argsort()
+    number = torch.arange(len(rows)).repeat_interleave(torch.tensor([len(row.options) or 1 for row in rows]))
+    read = torch.argsort(back[number], stable=True).argsort()  # where the encoder read each row
     stops = {evidence.layer: place for place, evidence in enumerate(heard[0])}
     doubted = {layer: place for layer, place in stops.items() if heard[0][place].doubt is not None}
     return Record(
@@ -129,10 +138,11 @@ def record(model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int = 64, 
         {layer: torch.cat([said[place].logits for said in heard])[back] for layer, place in stops.items()},
         {layer: torch.cat([_doubt(said[place]) for said in heard])[back] for layer, place in doubted.items()},
         torch.cat(labels)[back] if len(labels) == len(heard) else None,
-        torch.tensor([len(row) for row in rows]),
+        torch.tensor([len(one) for one in flat(rows)]),
         torch.cat(asked)[back] if asked else None,
         plan,
-        None if plan.reduce is None else torch.cat(tokens)[back],
+        None if plan.reduce is None else torch.cat(tokens)[read],
+        number if model.kind.grouped else None,
     )
 
 

@@ -31,7 +31,7 @@ class Replay:
 def replay(record: Record, rule: Any) -> Replay:
     """Answers and exits of every row under `rule` (None: full depth)."""
     stops = record.stops
-    layers = torch.full_like(record.lengths, stops[-1])
+    layers = torch.full((len(record),), stops[-1])
     if rule is None:
         return Replay(record.logits[stops[-1]], layers)
     if len(stops) < 2:

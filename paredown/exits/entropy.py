@@ -57,7 +57,9 @@ class TopEntropy(ProbabilityRule):
 
     def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
         top = evidence.log_probs.topk(min(self.top, evidence.log_probs.shape[-1])).values
-        share = normalised_entropy(top.log_softmax(-1), top.shape[-1])
+        classes = evidence.classes
+        most = min(self.top, classes) if isinstance(classes, int) else classes.clamp(max=self.top)
+        share = normalised_entropy(top.log_softmax(-1), most)
         return evidence.agree(share < self._at(evidence.layer)), memory
 
 

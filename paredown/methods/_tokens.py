@@ -96,7 +96,7 @@ class TokenRecipe(Recipe):
 
     @torch.no_grad()
     def row_losses(self, model: AdaptiveModel, trace: Trace, batch: Batch, taught: Tensor | None) -> Tensor:
-        """[rows] the loss of each row's answer at the end."""
+        """[rows] the loss of each row's answer at the end; of a choice [questions]."""
         known = {
             name: value for name, value in (("labels", batch.get("labels")), ("taught", taught)) if value is not None
         }
@@ -111,7 +111,7 @@ class TokenRecipe(Recipe):
     def _loss(self, model: AdaptiveModel, said: Tensor, batch: Batch, counts: Tensor, taught: Tensor | None) -> Tensor:
         if taught is None:
             return self.task_loss(model, said, batch)
-        return model.kind.distill(said, model.kind.ruled_out(taught, counts), counts, self.temperature)
+        return model.kind.distill(said, taught, counts, self.temperature)
 
 
 def learnable(name: str) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from paredown.errors import BadInput
+from paredown.rows import Choices
 
 JSON = (".json", ".json.gz")
 
@@ -41,17 +42,6 @@ class Question:
     choice: str | None = None  # an answer that is no span: yes, no
     sentences: tuple[Sentence, ...] = ()
     protected: tuple[tuple[int, int], ...] = ()  # characters of the context whose tokens must never be dropped
-
-
-@dataclass(frozen=True)
-class Choices:
-    """One of several answers is right."""
-
-    id: str
-    context: str
-    question: str
-    options: tuple[str, ...]
-    label: int | None = None  # the right option's place; None where nobody says
 
 
 Asked = TypeVar("Asked", Question, Choices)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from paredown.errors import BadSetting
+from paredown.frame import Frame
 from paredown.rows import Encoded
 from paredown.tasks._questions import Question, is_labelled
 
@@ -74,7 +75,7 @@ def windows(
         )
     if min(stride, max_question) < 1:
         raise BadSetting(f"stride ({stride}) and max_question ({max_question}) must be at least 1")
-    frame, reading = _Frame.of(tokenizer), _Reading.of(tokenizer, markers or {})
+    frame, reading = Frame.of(tokenizer), _Reading.of(tokenizer, markers or {})
     made = []
     for start in range(0, len(questions), BATCH):
         some = questions[start : start + BATCH]
@@ -134,43 +135,8 @@ class _Reading:
         return found
 
 
-@dataclass(frozen=True)
-class _Frame:
-    """What a tokenizer puts before, between and after two texts, and the type ids of each part."""
-
-    special: tuple[list[int], list[int], list[int]]
-    types: tuple[list[int], list[int], list[int]] | None  # of the special tokens; None: the family has none
-    text_types: tuple[int, int] = (0, 1)
-
-    @classmethod
-    def of(cls, tokenizer: Any) -> _Frame:
-        probe = tokenizer("a", "b")
-        part = probe.sequence_ids()
-        if 0 not in part or 1 not in part:
-            raise BadSetting("the tokenizer reads the texts 'a' and 'b' as no tokens, so its pairs cannot be made")
-        first, second = part.index(0), part.index(1)
-        ends = [slice(0, first), slice(first + part.count(0), second), slice(second + part.count(1), None)]
-        special = tuple(probe["input_ids"][end] for end in ends)
-        if "token_type_ids" not in probe:
-            return cls(special, None)
-        types = probe["token_type_ids"]
-        return cls(special, tuple(types[end] for end in ends), (types[first], types[second]))
-
-    def __len__(self) -> int:
-        return sum(map(len, self.special))
-
-    def around(self, question: list[int], context: list[int]) -> dict[str, list[int]]:
-        before, between, after = self.special
-        ids = {"input_ids": before + question + between + context + after}
-        if self.types is not None:
-            before, between, after = self.types
-            asked, told = ([kind] * len(text) for kind, text in zip(self.text_types, (question, context)))
-            ids["token_type_ids"] = before + asked + between + told + after
-        return ids
-
-
 def _cut(
-    question: Question, number: int, asked: list[int], context: _Tokens, frame: _Frame, room: int, step: int
+    question: Question, number: int, asked: list[int], context: _Tokens, frame: Frame, room: int, step: int
 ) -> Iterator[Window]:
     total = len(context.ids)
     starts = range(0, max(total - room, 0) + step, step) if total > room else range(1)

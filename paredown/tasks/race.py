@@ -63,7 +63,8 @@ class Race:
         if split not in SPLITS:
             raise BadInput(f"no split is called {split!r}; known: {', '.join(SPLITS)}")
         levels = LEVELS if self.level == "all" else (self.level,)
-        sources = [self._source(Path(root), split, level) for level in levels]
+        one_file = Path(root).is_file()  # json lines, wherever they are
+        sources = [Path(root)] if one_file else [self._source(Path(root), split, level) for level in levels]
         found = (asked for source in sources for asked in (_from_lines if source.is_file() else _from_folder)(source))
         return gather_questions(" and ".join(map(str, sources)), found, "choice", skip_bad_rows)
 
@@ -114,6 +115,8 @@ class RaceOptions(Race):
         return OptionRows(read.source, rows, self.labels, self.kind, read.bad, groups)
 
 
+tasks.alias("race-middle", "race", level="middle")
+tasks.alias("race-high", "race", level="high")
 tasks.alias("race-options-middle", "race-options", level="middle")
 tasks.alias("race-options-high", "race-options", level="high")
 
@@ -168,9 +171,14 @@ def _choices(record: dict[str, Any], name: str) -> Choices:
     options = field_of(record, "options", list, "the question")
     if len(options) < 2 or not all(isinstance(option, str) and option.strip() for option in options):
         raise Fault(f"'options' must be a list of at least two texts, not {options!r:.60}")
-    letters = [chr(ord("A") + place) for place in range(len(options))]
+    letters = [letter(place) for place in range(len(options))]
     answer = field_of(record, "answer", str, "the question")
     if answer not in letters:
         raise Fault(f"the answer {answer!r:.40} is not one of {', '.join(letters)}")
     texts = tuple(readable(option, "an option") for option in options)
     return Choices(name, article, question, texts, letters.index(answer))
+
+
+def letter(place: int) -> str:
+    """What RACE calls an option."""
+    return chr(ord("A") + place)

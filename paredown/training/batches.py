@@ -37,7 +37,7 @@ class Data:
             if are_questions(model, inputs):
                 inputs = encoded_rows(model, inputs, max_length)
             ready = isinstance(inputs, Sequence) and len(inputs) > 0 and isinstance(inputs[0], Encoded)
-            rows: Any = [] if inputs is None else inputs if ready else as_rows(inputs)
+            rows: Any = [] if inputs is None else inputs if ready else as_rows(inputs, model.kind)
             looked_at = rows if isinstance(rows, list) else rows[:1]  # what is made when asked for is all alike
             missing = [place for place, row in enumerate(looked_at) if row.label is None]
             if named and missing:
@@ -64,7 +64,8 @@ class Data:
                 found.update(known.encode())
                 continue
             for row in rows:
-                found.update(repr((row.ids, row.label)).encode())
+                for one in (row, *row.options):
+                    found.update(repr((one.ids, one.label)).encode())
         return found.hexdigest()[:16]
 
 

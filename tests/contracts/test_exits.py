@@ -63,6 +63,8 @@ def story(kind: Kind, rows: int, seed: int = 0, labels: int = 3, tokens: int = 4
     noise = torch.Generator().manual_seed(seed)
     shape = (rows, tokens, labels if kind.per_word else 2) if kind.per_token else (rows, labels)
     counts = torch.rand(rows, tokens, generator=noise) < 0.5 if kind.per_token else None
+    if kind.grouped:
+        counts = torch.arange(labels) < torch.randint(1, labels + 1, (rows, 1), generator=noise)
     if counts is not None:
         counts[:, 0] = True  # every row is asked something
     now, heads = torch.zeros(shape), []
@@ -70,7 +72,9 @@ def story(kind: Kind, rows: int, seed: int = 0, labels: int = 3, tokens: int = 4
         now = now + torch.randn(shape, generator=noise) * 0.5
         doubt = torch.rand(rows, tokens if kind.per_word else 1, generator=noise)
         said = now * (1 + layer / 3)
-        heads.append(evidence(kind, said if counts is None else kind.ruled_out(said, counts), layer, counts, doubt))
+        if counts is not None:
+            said = kind.ruled_out(said[counts] if kind.grouped else said, counts)
+        heads.append(evidence(kind, said, layer, counts, doubt))
     return heads
 
 

@@ -22,7 +22,8 @@ from paredown.registry import heads
 
 NAMES, POOLS = heads.names(), ("first", "mean", "max")
 WIDTH, LABELS, LAYERS = 16, 3, 3
-CASES = [(name, pool, kind) for name in NAMES for pool in POOLS for kind in KINDS if not KINDS[kind].per_token]
+ONE_BY_ONE = [name for name, kind in KINDS.items() if not kind.per_token and not kind.grouped]
+CASES = [(name, pool, kind) for name in NAMES for pool in POOLS for kind in ONE_BY_ONE]
 CASES += [(name, "first", "token_label") for name in NAMES]
 
 

@@ -44,5 +44,16 @@ def encoded(kind: str, lengths: list[int], seed: int = 0) -> list[Encoded]:
         elif kind == "span":
             first = tuple(place for place in range(length) if place % 3 != 1)
             label = (0, first[-1])
+        elif kind == "choice":
+            rows.append(Encoded(label=0, options=_options(choose, ids)))
+            continue
         rows.append(Encoded({"input_ids": ids}, label, first))
     return rows
+
+
+def _options(choose: random.Random, ids: list[int]) -> tuple[Encoded, ...]:
+    """Two to four, of which the last is the longest."""
+    shorter = [
+        [choose.randrange(5, 99) for _ in ids[choose.randrange(len(ids)) :]] for _ in range(choose.randint(1, 3))
+    ]
+    return tuple(Encoded({"input_ids": each}, protected=(len(each) - 1,)) for each in (*shorter, ids))

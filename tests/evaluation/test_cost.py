@@ -16,6 +16,7 @@ from paredown.evaluation import Bill, Cost, Record, Work, record, replay
 from paredown.kinds import KINDS
 from paredown.plan import Plan
 from paredown.registry import exits, heads, reducers
+from paredown.rows import Encoded, collate
 from tests.contracts.reducer_settings import all_reducers, with_selectors
 from tests.evaluation.made import encoded, sst2
 from tests.families import adaptive, tiny, walked
@@ -195,6 +196,29 @@ def test_a_row_costs_what_torch_counts_while_its_tokens_go(family: str, reducer:
         done = counted(lambda: model.answer(inputs, plan)) - counted(lambda: model.walk.start(inputs, may_drop=True))
     assert cost.by_exit(seen)[0, 2].item() == done + cost.start(tokens)
     assert int(seen.tokens[0, 2]) < tokens
+
+
+@pytest.mark.parametrize("reducer", [None, "selector:0.5", "attention:1"])
+@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert"])
+def test_a_question_costs_what_torch_counts_for_its_options(family: str, reducer: str | None) -> None:
+    """One by one, because padding is not counted and work grows with the square of the length."""
+    model = with_selectors(adaptive(family, "choice", tokenizer=Padding(), attn_implementation="eager"))
+    plan, questions = Plan(exit="at_layer:3", reduce=reducer), encoded("choice", [29, 3, 14])
+    model.check(plan)
+    cost, seen = Cost.of(model, plan), record(model, questions, batch_size=2, plan=plan)
+    bill = Bill(seen, cost)
+    table = bill.of_rows(torch.full((3,), 3))
+    for place, question in enumerate(questions):
+        total = tokens = 0
+        for option in question.options:
+            alone = collate([Encoded(options=(option,))], 1)
+            start = counted(lambda: model.walk.start(alone, may_drop=reducer is not None))  # noqa: B023
+            total += counted(lambda: model.answer(alone, plan)) - start + cost.start(len(option))  # noqa: B023
+            tokens += model.answer(alone, plan).tokens.item()
+        assert table[place].item() == total and bill.token_layers[place, 2].item() == tokens
+    lengths = [len(option) for question in questions for option in question.options]
+    assert bill.flops[2] == pytest.approx(sum(cost.full(length) for length in lengths) / 3)
+    assert bill.mean(torch.full((3,), 3))["speedup"] == 4 / 3
 
 
 class Padding:

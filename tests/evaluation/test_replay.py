@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -19,6 +20,7 @@ from paredown.registry import exits
 from paredown.rows import collate
 from tests.evaluation.made import encoded, sst2
 from tests.families import adaptive
+from tests.properties.asked import own
 from tests.properties.test_batch_invariance import CLOSE, hangs_by_a_hair, rules
 
 LENGTH = st.integers(1, 8) | st.integers(1, 40)  # short texts are where rules for every token let rows leave
@@ -59,12 +61,11 @@ def test_a_replay_is_the_answer(kind: str, rule: Any) -> None:
         answer = model.answer(batch, Plan(exit=at))
         for row, length in enumerate(lengths):
             depths[done.layers[row].item()] += 1
-            ours, theirs = done.logits[row], answer.logits[row]
-            if model.kind.per_token:
-                ours, theirs = ours[:length], theirs[:length]
+            heard = (done.logits[row : row + 1], answer.logits[row : row + 1])
+            ours, theirs = (own(model.kind, logits, rows[row].options, length) for logits in heard)
             same = done.layers[row] == answer.layers[row] and torch.allclose(ours, theirs, atol=CLOSE)
             if not same:
-                alone = {name: value[row : row + 1, :length] for name, value in batch.items()}
+                alone = collate([replace(rows[row], label=None)], 1)
                 assert hangs_by_a_hair(model, Plan(exit=at), alone), f"row {row} of {lengths} under {at}"
                 close.append(row)
 

@@ -48,8 +48,10 @@ def batch(kind="single_label", rows=5, tokens=9, labels=3):
         "regression": torch.rand(rows, 1),
         "token_label": torch.randint(labels, (rows, tokens)).masked_fill(mask == 0, -100),
         "span": torch.randint(5, (rows, 2)),
+        "choice": torch.tensor([1, 2]),
     }[kind]
-    return {"input_ids": torch.randint(5, 60, (rows, tokens)), "attention_mask": mask, "labels": gold}
+    group = {"group": torch.tensor([0, 0, 1, 1, 1])} if kind == "choice" else {}
+    return {"input_ids": torch.randint(5, 60, (rows, tokens)), "attention_mask": mask, "labels": gold, **group}
 
 
 def gradients(model, loss):
@@ -169,7 +171,7 @@ def test_label_smoothing_is_the_published_one():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", [*methods.names(), *methods.aliases()])
 def test_every_method_trains_every_kind_of_answer(name, kind):
-    model, data = tiny(kind, labels={"regression": 1, "span": 2}.get(kind, 3)), batch(kind)
+    model, data = tiny(kind, labels={"regression": 1, "span": 2, "choice": 1}.get(kind, 3)), batch(kind)
     method = methods.make(name)
     method.grow(model)
     method.grow(model)  # idempotent

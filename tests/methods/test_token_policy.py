@@ -16,7 +16,7 @@ from paredown.methods import SelfDistill, TokenPolicy
 from paredown.methods._targets import keep_for, spans
 from paredown.methods.token_policy import ALPHAS
 from paredown.methods.token_policy.importance import importance, rank
-from paredown.methods.token_policy.sampling import Draw, draw, guided, in_use
+from paredown.methods.token_policy.sampling import Draw, draw, guided, in_use, repeated
 from paredown.model import Trace
 from paredown.registry import methods
 from paredown.rows import as_rows, collate, encode
@@ -95,7 +95,7 @@ def test_the_length_penalty_and_advantages_by_hand() -> None:
     trace = Trace({}, {}, torch.zeros(4, 3), torch.ones(4, 12), 3)
     kept, length = torch.tensor([[8, 4], [5, 1], [6, 2], [3, 1]]), torch.tensor([10, 5, 10, 5])
     surprise = torch.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
-    drawn = Draw(trace, surprise, kept, length)
+    drawn = Draw(trace, surprise, kept, length, 12)
     losses = torch.tensor([0.1, 0.2, 0.5, 0.4])
     model, data = made(TokenPolicy()), labelled([10, 5])
 
@@ -118,6 +118,23 @@ def test_samples_are_rows_again_and_forced_tokens_do_not_count() -> None:
     data["protected"] = data["attention_mask"].bool()
     drawn = draw(model, data, 3)
     assert drawn.surprise.tolist() == [0.0] * 6 and drawn.kept.tolist() == [[9, 9], [4, 4]] * 3
+
+
+def test_samples_of_a_question_are_questions_and_share_its_reward() -> None:
+    model = adaptive("bert", "choice", head=None)
+    TokenPolicy().grow(model)
+    data = {**batch(99, [9, 4, 7, 5, 3]), "group": torch.tensor([0, 0, 1, 1, 1]), "labels": torch.tensor([1, 2])}
+    assert repeated(data, 3)["group"].tolist() == [0, 0, 1, 1, 1, 2, 2, 3, 3, 3, 4, 4, 5, 5, 5]
+    everything = data | {"protected": data["attention_mask"].bool()}
+    drawn = draw(model, everything, 3)
+    torch.testing.assert_close(drawn.trace.final, model.trace(data).final.repeat(3, 1))
+    kept, length = torch.tensor([[2], [4], [3], [6], [9]] * 2), torch.tensor([4, 4, 12, 12, 12] * 2)
+    surprise = torch.tensor([1.0, 2.0, 1.0, 2.0, 3.0, 3.0, 4.0, 4.0, 5.0, 6.0])
+    trace = Trace({}, {}, torch.zeros(4, 3), drawn.trace.counts[:4], 3)
+    by_hand, losses = Draw(trace, surprise, kept, length, 12), torch.tensor([0.1, 0.2, 0.5, 0.4])
+    found = TokenPolicy(samples=2)._reinforce(model, data, by_hand, losses, 1.0, Progress(0, 1), 1e-3)
+    # Both samples keep as much, so the losses alone decide: advantages 0.2, 0.1, -0.2, -0.1; surprises 1.5, 2, 3.5, 5.
+    assert found.item() == pytest.approx((0.2 * (1.5 - 3.5) + 0.1 * (2 - 5)) / 4)
 
 
 def test_the_guide_keeps_as_many_as_expected_and_the_most_important() -> None:

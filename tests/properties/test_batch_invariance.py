@@ -22,6 +22,7 @@ from paredown.kinds import KINDS, Kind
 from paredown.registry import exits as exit_rules
 from paredown.registry import heads as head_specs
 from tests.families import adaptive, batch
+from tests.properties.asked import asked, own, picked
 
 CLOSE = 1e-4  # how much a logit may move, and so how close a decision may be before it may turn
 LAYERS = 6
@@ -46,16 +47,16 @@ class Comparison:
 
     def compare(self, model: AdaptiveModel, plan: Plan, lengths: list[int], padding: int, seed: int) -> Comparison:
         """Answer the rows shuffled, together and with extra padding; then each alone."""
-        together = batch(99, lengths, max(lengths) + padding, seed)
-        order = torch.randperm(len(lengths), generator=torch.Generator().manual_seed(seed))
-        shuffled = model.answer({name: value[order] for name, value in together.items()}, plan)
-        for place, row in enumerate(order.tolist()):
-            alone = {name: value[row : row + 1, : lengths[row]] for name, value in together.items()}
+        together, questions = batch(99, lengths, max(lengths) + padding, seed), asked(model.kind, len(lengths), seed)
+        order = torch.randperm(len(questions), generator=torch.Generator().manual_seed(seed)).tolist()
+        shuffled = model.answer(picked(model.kind, together, [questions[at] for at in order]), plan)
+        for place, at in enumerate(order):
+            rows = questions[at]
+            length = max(lengths[row] for row in rows)
+            alone = picked(model.kind, together, [rows], length)
             answer = model.answer(alone, plan)
-            theirs = shuffled.logits[place : place + 1]
-            if model.kind.per_token:
-                theirs = theirs[:, : lengths[row]]
-            what = f"row {row} of {len(lengths)}, {lengths[row]} tokens, under {plan}"
+            theirs = own(model.kind, shuffled.logits[place : place + 1], rows, length)
+            what = f"rows {rows} of {len(lengths)}, {length} tokens, under {plan}"
             said = (answer.layers.item(), model.kind.predicted(answer.logits))
             turned = not same(model.kind, said, (shuffled.layers[place].item(), model.kind.predicted(theirs)))
             if turned and hangs_by_a_hair(model, plan, alone):
@@ -80,6 +81,7 @@ def hangs_by_a_hair(model: AdaptiveModel, plan: Plan, alone: dict[str, Tensor]) 
     trace = model.trace(alone)
     heard = [(run, trace.logits[run - 1], trace.doubt.get(run - 1)) for run in range(1, model.layers)]
     heard.append((model.layers, trace.final, None))
+    counts = trace.counts if model.kind.per_token or model.kind.grouped else None
 
     def decide(nudge: float, generator: torch.Generator) -> tuple[int, Tensor]:
         memory = plan.exit.start(1, model.device)
@@ -87,7 +89,7 @@ def hangs_by_a_hair(model: AdaptiveModel, plan: Plan, alone: dict[str, Tensor]) 
             moved = logits + nudge * torch.randn(logits.shape, generator=generator).sign()
             if doubt is not None:
                 doubt = doubt + nudge * torch.randn(doubt.shape, generator=generator).sign()
-            evidence = Evidence(model.kind, moved, run, trace.counts if model.kind.per_token else None, doubt)
+            evidence = Evidence(model.kind, moved, run, counts, doubt)
             said = plan.exit.answer(evidence, memory)
             if run == model.layers:
                 break

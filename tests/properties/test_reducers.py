@@ -25,6 +25,7 @@ from paredown.walk import Walk
 from tests.contracts.reducer_settings import all_reducers, choosing, with_selectors
 from tests.evaluation.made import encoded
 from tests.families import adaptive, batch
+from tests.properties.asked import asked, own, picked
 from tests.properties.test_tokens import LENGTHS, row
 
 CLOSE = 1e-4  # how much a logit may move between rows alone and in a batch
@@ -71,19 +72,20 @@ class Compared:
     close_calls: list[str] = field(default_factory=list)
 
     def compare(self, model: AdaptiveModel, plan: Plan, lengths: list[int], padding: int, seed: int) -> Compared:
-        inputs = batch(99, lengths, max(lengths) + padding, seed)
-        order = torch.randperm(len(lengths), generator=torch.Generator().manual_seed(seed))
-        shuffled = model.answer({name: value[order] for name, value in inputs.items()}, plan)
-        for place, at in enumerate(order.tolist()):
-            alone = row(inputs, at, lengths[at])
+        inputs, questions = batch(99, lengths, max(lengths) + padding, seed), asked(model.kind, len(lengths), seed)
+        order = torch.randperm(len(questions), generator=torch.Generator().manual_seed(seed)).tolist()
+        shuffled = model.answer(picked(model.kind, inputs, [questions[at] for at in order]), plan)
+        for place, at in enumerate(order):
+            rows = questions[at]
+            length = max(lengths[row] for row in rows)
+            alone = picked(model.kind, inputs, [rows], length)
             ours = model.answer(alone, plan)
             theirs = Answer(*(getattr(shuffled, name)[place : place + 1] for name in ("logits", "layers", "tokens")))
-            if model.kind.per_token:
-                theirs.logits = theirs.logits[:, : lengths[at]]
+            theirs.logits = own(model.kind, theirs.logits, rows, length)
             if not close(model, ours, theirs):
                 found = self.close_calls if hangs_by_a_hair(model, plan, alone) else self.faults
-                found.append(f"row {at} of {lengths}, {ours.tokens.item()} or {theirs.tokens.item()} tokens, {plan}")
-            self.left.append(ours.tokens.item() / (lengths[at] * ours.layers.item()))
+                found.append(f"rows {rows} of {lengths}, {ours.tokens.item()} or {theirs.tokens.item()} tokens, {plan}")
+            self.left.append(ours.tokens.item() / (sum(lengths[row] for row in rows) * ours.layers.item()))
             self.rows += 1
         return self
 
@@ -198,8 +200,8 @@ def test_replaying_a_record_is_answering(reducer: Any, kind: str, tokenizer: Any
             answer = model.answer(inputs, plan)
             said = done.logits[place : place + 1]
             assert answer.layers.item() == done.layers[place]
-            assert answer.tokens.item() == seen.tokens[place, : answer.layers.item()].sum()
-            assert torch.allclose(answer.logits, said[:, : len(one)] if model.kind.per_token else said, atol=CLOSE)
+            assert answer.tokens.item() == seen.summed(seen.tokens)[place, : answer.layers.item()].sum()
+            assert torch.allclose(answer.logits, own(model.kind, said, one.options, len(one)), atol=CLOSE)
 
 
 # All axes at once

@@ -66,7 +66,7 @@ class TokenGate(TokenRecipe):
         assert wanted is not None
         # Chance fades, so that in the end training sees what inference will do.
         trace, shares = veiled(model, batch, noise=1 - progress.share)
-        share = shares.mean()
+        share = model.kind.averaged(shares, trace.counts).mean()
         now = 1 - (1 - wanted) * min(progress.share / self.anneal, 1.0) if self.anneal else wanted
         price, steering = price_of(model, share, now, progress, self.gate_lr)
         taught = model.taught(batch) if self.learns_from == "teacher" else None

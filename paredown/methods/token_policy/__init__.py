@@ -96,7 +96,8 @@ class TokenPolicy(TokenRecipe):
             free = stream.free
             wanted = 1 - rank(scores[layer], free) / free.sum(1, keepdim=True).clamp(min=1)
             distance = (model.keep_logits(stream, layer).sigmoid() - wanted).abs() * free
-            losses.append((distance.sum(1) / free.sum(1).clamp(min=1)).mean())
+            rows = distance.sum(1) / free.sum(1).clamp(min=1)
+            losses.append(model.kind.averaged(rows, model.kind.counts(batch)).mean())
         return torch.stack(losses).sum()
 
     def _policy(self, model: AdaptiveModel, batch: Batch, progress: Progress) -> Tensor:
@@ -127,18 +128,21 @@ class TokenPolicy(TokenRecipe):
     ) -> Tensor:
         """Choices of samples that did better than others of their row become likelier, those of worse ones less."""
         keep, price, steering = self.keep(model), losses.new_tensor(alpha), losses.new_zeros(())
-        share = self.shares(drawn).mean(1)
+        averaged, counts = model.kind.averaged, drawn.trace.counts
+        shares = averaged(self.shares(drawn), counts)
+        share = shares.mean(1)
         if keep is not None:
             span = losses.new_tensor(spans(model))
-            share = (self.shares(drawn) * span).sum(1)
+            share = (shares * span).sum(1)
             # Samples say little of what stays in use: of tokens that all are kept with 0.4, four in ten or none.
-            price, steering = price_of(model, (in_use(model, batch) * span).sum(1).mean(), keep, progress, lr)
+            used = averaged(in_use(model, batch), model.kind.counts(batch))
+            price, steering = price_of(model, (used * span).sum(1).mean(), keep, progress, lr)
         better = drawn.advantage(-losses - price * share, self.samples)
-        return (better * drawn.surprise).mean() + steering
+        return (better * averaged(drawn.surprise, counts)).mean() + steering
 
     def shares(self, drawn: Draw) -> Tensor:
         """[samples * rows, selectors] tokens kept, as a share."""
-        whole = drawn.length if self.penalty == "real" else torch.full_like(drawn.length, drawn.trace.counts.shape[1])
+        whole = drawn.length if self.penalty == "real" else torch.full_like(drawn.length, drawn.width)
         return drawn.kept / whole.unsqueeze(1)
 
 

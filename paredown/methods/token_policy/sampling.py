@@ -18,7 +18,7 @@ from paredown.walk import evaluating
 
 @dataclass
 class Draw:
-    """Samples of the same rows one after the other: all rows, then all rows again."""
+    """Samples of the same rows one after the other: all rows, then all rows again. A question's options are rows."""
 
     trace: Trace
     surprise: (
@@ -26,11 +26,12 @@ class Draw:
     )
     kept: Tensor  # [samples * rows, selectors] tokens that were left
     length: Tensor  # [samples * rows] tokens there were
+    width: int  # tokens of the padded batch
 
     def advantage(self, reward: Tensor, samples: int) -> Tensor:
-        """[samples * rows] how much better a sample did than the mean of its row's samples."""
-        by_row = reward.unflatten(0, (samples, -1))
-        return (by_row - by_row.mean(0)).flatten()
+        """[samples * questions] how much better a sample did than the mean of its question's samples."""
+        each = reward.unflatten(0, (samples, -1))
+        return (each - each.mean(0)).flatten()
 
 
 def draw(model: AdaptiveModel, batch: Batch, samples: int, scores: dict[int, Tensor] | None = None) -> Draw:
@@ -54,7 +55,8 @@ def draw(model: AdaptiveModel, batch: Batch, samples: int, scores: dict[int, Ten
 
     many = repeated(batch, samples)
     trace = model.trace(many, reduce=choose)
-    return Draw(trace, torch.stack(surprise).sum(0), torch.stack(kept, 1), many["attention_mask"].sum(1))
+    length, width = many["attention_mask"].sum(1), many["attention_mask"].shape[1]
+    return Draw(trace, torch.stack(surprise).sum(0), torch.stack(kept, 1), length, width)
 
 
 @torch.no_grad()
@@ -81,4 +83,9 @@ def guided(scores: Tensor, logits: Tensor, free: Tensor) -> Tensor:
 
 
 def repeated(batch: Batch, times: int) -> Batch:
-    return {name: value.repeat(times, *[1] * (value.dim() - 1)) for name, value in batch.items()}
+    """Everything so many times; a question and its repetitions are different ones."""
+    many = {name: value.repeat(times, *[1] * (value.dim() - 1)) for name, value in batch.items()}
+    if (group := batch.get("group")) is not None:
+        turn = torch.arange(times, device=group.device).repeat_interleave(len(group))
+        many["group"] = many["group"] + turn * (group[-1] + 1)
+    return many
