@@ -143,17 +143,18 @@ class AdaptiveModel(Growing):
     ) -> Trace:
         """Run layers (default: the plan's) and heads. A frozen encoder runs without gradients; heads keep theirs.
 
-        `between` acts on the states after every layer, `reduce` on the stream before it.
+        `between` acts on the states after every layer, `reduce` on the stream before it (default: as the plan does).
         """
         way = self.depth if depth is None else tuple(depth)
+        plan = Plan(way, reduce=self.plan.reduce if reduce is None else None)
         parts = [*self.walk.body(), *(self.selectors.parameters() if reduce is not None else ())]
         learning = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parts)
         seen: dict[int, tuple[Tensor, Tensor]] = {}
         with torch.set_grad_enabled(learning):
-            stream = self.walk.start(batch, may_drop=reduce is not None)
+            stream = self.walk.start(batch, may_drop=reduce is not None or plan.reduce is not None)
             for run, layer in enumerate(way, 1):
                 stream = stream if reduce is None else reduce(stream, layer)
-                stream = self.walk.step(stream, layer)
+                stream = self.step(stream, plan, run)
                 here = stream
                 if between is not None:
                     shown, onward = between(stream.hidden, run, len(way))

@@ -42,7 +42,8 @@ class Stage:
     unlabelled: bool = False  # True: the loss needs no labels, so extra text without labels may join
     depth: tuple[int, ...] | None = None  # the layers that learn and are judged on dev rows; None: those of the plan
     keeps_last: bool = False  # True: the last weights stay; earlier ones may score better, but are not done
-    reduce: Any = None  # the reducer that dev rows are judged with
+    reduce: Any = None  # the reducer that dev rows are judged with; None: the plan's
+    rate: Callable[[str], float] | None = None  # by parameter name: how many times `lr`; None: all alike
     begin: Callable[[AdaptiveModel], None] | None = None  # done once before the first step
 
 

@@ -27,6 +27,7 @@ class TokenRecipe(Recipe):
         None  # layers that tokens are chosen before; None: the second and the middle
     )
     selector_size: int = 32
+    selector_lr: float = 1e-3  # selectors are new and small: they bear a larger learning rate than the encoder
     target_keep: float | None = None  # share of the tokens that stay, a mean over the layers from the first choice on
     target_speedup: float | None = None  # the same as how many times fewer token-layers
     learns_from: Literal["teacher", "labels"] = "teacher"  # teacher: the model as it was with all its tokens
@@ -83,7 +84,13 @@ class TokenRecipe(Recipe):
         def learns(parameter: str) -> bool:
             return trains(parameter) and (priced or not parameter.endswith(".price"))
 
-        return self.stage(name, loss, learns, reduce=CHOSEN, keeps_last=True, begin=_begin, **changes)
+        lr = changes.get("lr", self.lr)
+        return self.stage(
+            name, loss, learns, reduce=CHOSEN, keeps_last=True, begin=_begin, rate=self._rate(lr), **changes
+        )
+
+    def _rate(self, lr: float) -> Callable[[str], float]:
+        return lambda name: self.selector_lr / lr if name.startswith("selectors.") else 1.0
 
     # Learning from answers
 

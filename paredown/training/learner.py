@@ -46,13 +46,13 @@ class Learner:
         self.scaler = torch.amp.GradScaler(processes.device.type, enabled=precision == "fp16")
 
     def _adamw(self) -> torch.optim.AdamW:
-        values = list(self.trained.values())
-        groups = [
-            {"params": [value for value in values if value.ndim >= 2], "weight_decay": self.stage.weight_decay},
-            {"params": [value for value in values if value.ndim < 2], "weight_decay": 0.0},
-        ]
-        groups = [group for group in groups if group["params"]]
-        return torch.optim.AdamW(groups, lr=self.stage.lr, eps=self.stage.adam_eps, fused=self.fused)
+        groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
+        for name, value in self.trained.items():
+            decay = self.stage.weight_decay if value.ndim >= 2 else 0.0
+            rate = 1.0 if self.stage.rate is None else self.stage.rate(name)
+            groups.setdefault((decay, rate), []).append(value)
+        made = [{"params": its, "weight_decay": decay, "rate": rate} for (decay, rate), its in groups.items()]
+        return torch.optim.AdamW(made, lr=self.stage.lr, eps=self.stage.adam_eps, fused=self.fused)
 
     def lr(self, step: int) -> float:
         """Rises linearly over the warm-up, then falls linearly to 0."""
@@ -69,7 +69,7 @@ class Learner:
         norm = torch.nn.utils.clip_grad_norm_(self.trained.values(), limit).item()
         self._check(loss, norm, places, number)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.lr(number)
+            group["lr"] = self.lr(number) * group["rate"]
         self.scaler.step(self.optimizer)
         self.scaler.update()
         return loss

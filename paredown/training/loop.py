@@ -135,8 +135,10 @@ class Run:
         self.dev_batch = DEV_BATCH
 
     def go(self, resume: bool) -> Report:
+        """All stages, then the bundle with the plan that the methods propose; an exit rule the user chose stays."""
         found = self._found(resume)
         first = 0 if found is None else found.state()["stage"]
+        chosen = self.model.plan.exit
         self.processes.start_trackers(self.facts)
         self.model.to(self.processes.device)
         with self.signals:
@@ -152,6 +154,9 @@ class Run:
                         self._begin(number, stage, fresh=not resumed)
                         self._run(self._restore(found) if found is not None and resumed else 0)
                     number += 1
+                self.model.plan = method.plan(self.model)  # what comes next learns as the model will be used
+            if chosen is not None:
+                self.model.plan = self.model.plan.but(exit=chosen)
             self._finish()
         return self.report
 
@@ -250,7 +255,7 @@ class Run:
     def _scores(self) -> dict[int, float]:
         while True:
             try:
-                plan = Plan(self.stage.depth or self.model.depth, reduce=self.stage.reduce)
+                plan = Plan(self.stage.depth or self.model.depth, reduce=self.stage.reduce or self.model.plan.reduce)
                 return record(self.model, self.data.dev, self.dev_batch, plan).scores(self.metric)
             except RuntimeError as error:
                 if not is_out_of_memory(error) or self.dev_batch == 1:
@@ -324,13 +329,8 @@ class Run:
             write_json(self.output / "metrics.json", {"run": self.facts, **self.report.to_json()})
 
     def _finish(self) -> None:
-        """The bundle, with the plan that the methods propose; an exit rule that the user chose stays."""
+        """The bundle."""
         self.model.teacher = None
-        chosen = self.model.plan.exit
-        for method in self.methods:
-            self.model.plan = method.plan(self.model)
-        if chosen is not None:
-            self.model.plan = self.model.plan.but(exit=chosen)
         best = [found for found in self.entry.evaluations if found.step == self.entry.best_step]
         if best:
             per_layer = {str(layers): score for layers, score in best[0].scores.items()}

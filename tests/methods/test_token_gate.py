@@ -12,9 +12,11 @@ from torch import Tensor
 
 from paredown import AdaptiveModel, Plan, stream
 from paredown.errors import BadSetting
+from paredown.evaluation import metric_named, record
 from paredown.methods import SelfDistill, TokenGate, token_gate
 from paredown.methods._targets import REACH, STIFF, price_of
 from paredown.methods.token_gate import can_be_veiled, step, veiled
+from paredown.rows import as_rows, encode
 from paredown.stage import Progress
 from paredown.training import train
 from tests.families import EXACT, adaptive, batch, walked
@@ -181,3 +183,25 @@ def test_attention_without_soft_masks_is_refused(monkeypatch: pytest.MonkeyPatch
 def test_bad_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(BadSetting, match="anneal"):
         TokenGate(**settings)
+
+
+@pytest.mark.parametrize("reducer", ["selector:0.5", "fixed_share:0.5", "fixed_share:share=0.6,score=attention"])
+def test_what_learns_sees_the_tokens_that_the_plan_leaves(reducer: str) -> None:
+    model = opinionated("bert", head="attention")
+    model.plan = Plan(reduce=reducer)
+    inputs = batch(99, LENGTHS)
+    trace = model.trace(inputs)
+    torch.testing.assert_close(trace.final, model.answer(inputs).logits)
+    assert not torch.allclose(trace.final, model.trace(inputs, reduce=lambda stream, layer: stream).final, atol=1e-4)
+
+
+def test_exits_after_tokens_are_trained_and_judged_with_the_tokens_that_stay(tmp_path: Path) -> None:
+    model, dev = tiny(layers=4), rows(30)
+    chain = [TokenGate(**QUICK, target_keep=0.5), SelfDistill(epochs=0, exit_epochs=1)]
+    report = train(model, chain, rows(60), dev, output=tmp_path, progress=False)
+    assert str(model.plan.reduce) == "selector:0.5" and model.plan.exit is not None
+    coded = encode(model.tokenizer, as_rows(dev), model.kind, model.labels)
+    accuracy = metric_named("accuracy")
+    last = report.stages[-1]
+    best = next(entry for entry in last.evaluations if entry.step == last.best_step)
+    assert best.scores == record(model, coded, plan=REDUCED).scores(accuracy)

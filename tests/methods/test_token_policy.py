@@ -101,7 +101,7 @@ def test_the_length_penalty_and_advantages_by_hand() -> None:
 
     def loss(**settings: Any) -> float:
         method = TokenPolicy(samples=2, **settings)
-        return method._reinforce(model, data, drawn, losses, 2.0, Progress(0, 10), 1e-3).item()
+        return method._reinforce(model, data, drawn, losses, 2.0, Progress(0, 10)).item()
 
     # Shares (0.8 + 0.4) / 2, (1 + 0.2) / 2, (0.6 + 0.2) / 2, (0.6 + 0.2) / 2 make rewards -1.3, -1.4, -1.3, -1.2;
     # the rows' means are -1.3 and -1.3, so the advantages are 0, -0.1, 0, 0.1.
@@ -132,7 +132,7 @@ def test_samples_of_a_question_are_questions_and_share_its_reward() -> None:
     surprise = torch.tensor([1.0, 2.0, 1.0, 2.0, 3.0, 3.0, 4.0, 4.0, 5.0, 6.0])
     trace = Trace({}, {}, torch.zeros(4, 3), drawn.trace.counts[:4], 3)
     by_hand, losses = Draw(trace, surprise, kept, length, 12), torch.tensor([0.1, 0.2, 0.5, 0.4])
-    found = TokenPolicy(samples=2)._reinforce(model, data, by_hand, losses, 1.0, Progress(0, 1), 1e-3)
+    found = TokenPolicy(samples=2)._reinforce(model, data, by_hand, losses, 1.0, Progress(0, 1))
     # Both samples keep as much, so the losses alone decide: advantages 0.2, 0.1, -0.2, -0.1; surprises 1.5, 2, 3.5, 5.
     assert found.item() == pytest.approx((0.2 * (1.5 - 3.5) + 0.1 * (2 - 5)) / 4)
 
@@ -200,7 +200,7 @@ def test_published_prices() -> None:
     published: Any = methods.make("trbert")
     assert (published.samples, published.guide_rate, published.selector_size) == (8, 0.5, 32)
     assert (published.epochs, published.policy_epochs, published.joint_epochs) == (5.0, 3.0, 3.0)
-    assert (published.lr, published.policy_lr, published.joint_lr, published.weight_decay) == (3e-5, 3e-5, 3e-5, 0.0)
+    assert (published.lr, published.selector_lr, published.joint_lr, published.weight_decay) == (3e-5, 3e-5, 3e-5, 0.0)
 
 
 def test_a_speedup_is_a_share_of_the_tokens() -> None:
@@ -227,7 +227,7 @@ def test_stages_and_who_learns() -> None:
 @pytest.mark.parametrize("keep", [0.4, 0.7])
 def test_the_kept_share_comes_to_the_target(keep: float, tmp_path: Path) -> None:
     model = tiny(layers=4, dropout=0.0)
-    settings = {**QUICK, "policy_epochs": 5, "joint_epochs": 4, "policy_lr": 3e-3, "batch_size": 16}
+    settings = {**QUICK, "policy_epochs": 5, "joint_epochs": 4, "selector_lr": 3e-3, "batch_size": 16}
     train(model, TokenPolicy(**settings, target_keep=keep), rows(400), output=tmp_path)
     assert kept_share(model) == pytest.approx(keep, abs=0.05)
     assert model.plan == Plan(reduce="selector:0.5") and model.teacher is None

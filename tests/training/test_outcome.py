@@ -41,6 +41,17 @@ def test_a_score_of_zero_still_counts(tmp_path: Path) -> None:
     assert report.stages[0].best == 0.0 and report.stages[0].best_step == 1
 
 
+def test_some_parameters_learn_at_another_rate(tmp_path: Path) -> None:
+    model, before = tiny(), bits(tiny())
+
+    def rate(name: str) -> float:
+        return 0.0 if name.startswith("stock.classifier") else 1.0
+
+    train(model, Steps([stage(rate=rate)]), rows(24), output=tmp_path)
+    moved = {name for name, value in bits(model).items() if value != before[name]}
+    assert moved and not any(name.startswith("stock.classifier") for name in moved)
+
+
 def test_judged_by() -> None:
     scores = {1: 0.2, 2: 0.4, 3: 0.9}
     assert judge(scores, "final") == 0.9

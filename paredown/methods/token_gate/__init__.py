@@ -68,7 +68,7 @@ class TokenGate(TokenRecipe):
         trace, shares = veiled(model, batch, noise=1 - progress.share)
         share = model.kind.averaged(shares, trace.counts).mean()
         now = 1 - (1 - wanted) * min(progress.share / self.anneal, 1.0) if self.anneal else wanted
-        price, steering = price_of(model, share, now, progress, self.gate_lr)
+        price, steering = price_of(model, share, now, progress, self.selector_lr)
         taught = model.taught(batch) if self.learns_from == "teacher" else None
         paid = price * (share - share.detach())  # only its gradient counts: what is shown is what is learnt
         return self.lesson(model, trace, batch, taught) + paid + steering

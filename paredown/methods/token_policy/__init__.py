@@ -39,7 +39,6 @@ ALPHAS: dict[str, tuple[float, float]] = {  # as published: while selectors lear
 class TokenPolicy(TokenRecipe):
     init_epochs: float = 0.0  # before all else selectors may learn to rank tokens by importance
     policy_epochs: float = 3.0  # selectors alone, by reward
-    policy_lr: float = 1e-3
     joint_epochs: float = 3.0  # everything together
     joint_lr: float = 2e-5
     samples: int = 8  # trajectories per row and step
@@ -63,9 +62,9 @@ class TokenPolicy(TokenRecipe):
             )
 
     def stages(self, model: AdaptiveModel) -> list[Stage]:
-        ranking = self.stage("init", self._rank, _ranks, epochs=self.init_epochs, lr=self.policy_lr)
+        ranking = self.stage("init", self._rank, _ranks, epochs=self.init_epochs, lr=self.selector_lr)
         policy = self.choosing_stage(
-            model, "policy", self._policy, _chooses, epochs=self.policy_epochs, lr=self.policy_lr
+            model, "policy", self._policy, _chooses, epochs=self.policy_epochs, lr=self.selector_lr
         )
         joint = self.choosing_stage(
             model,
@@ -105,7 +104,7 @@ class TokenPolicy(TokenRecipe):
         scores = importance(model, batch, self.task_loss)[0] if guide else None
         drawn = draw(model, batch, self.samples, scores)
         losses = self.row_losses(model, drawn.trace, repeated(batch, self.samples), None)
-        return self._reinforce(model, batch, drawn, losses, self.alphas[0], progress, self.policy_lr)
+        return self._reinforce(model, batch, drawn, losses, self.alphas[0], progress)
 
     def _joint(self, model: AdaptiveModel, batch: Batch, progress: Progress) -> Tensor:
         drawn, many = draw(model, batch, self.samples), repeated(batch, self.samples)
@@ -113,7 +112,7 @@ class TokenPolicy(TokenRecipe):
         if self.learns_from == "teacher":
             taught = repeated({"answers": model.taught(batch)}, self.samples)["answers"]
         losses = self.row_losses(model, drawn.trace, many, taught)
-        reinforced = self._reinforce(model, batch, drawn, losses, self.alphas[1], progress, self.joint_lr)
+        reinforced = self._reinforce(model, batch, drawn, losses, self.alphas[1], progress)
         return self.lesson(model, drawn.trace, many, taught) + reinforced
 
     def _reinforce(
@@ -124,7 +123,6 @@ class TokenPolicy(TokenRecipe):
         losses: Tensor,
         alpha: float,
         progress: Progress,
-        lr: float,
     ) -> Tensor:
         """Choices of samples that did better than others of their row become likelier, those of worse ones less."""
         keep, price, steering = self.keep(model), losses.new_tensor(alpha), losses.new_zeros(())
@@ -136,7 +134,7 @@ class TokenPolicy(TokenRecipe):
             share = (shares * span).sum(1)
             # Samples say little of what stays in use: of tokens that all are kept with 0.4, four in ten or none.
             used = averaged(in_use(model, batch), model.kind.counts(batch))
-            price, steering = price_of(model, (used * span).sum(1).mean(), keep, progress, lr)
+            price, steering = price_of(model, (used * span).sum(1).mean(), keep, progress, self.selector_lr)
         better = drawn.advantage(-losses - price * share, self.samples)
         return (better * averaged(drawn.surprise, counts)).mean() + steering
 
@@ -154,4 +152,4 @@ def _ranks(name: str) -> bool:
     return _chooses(name) and not name.endswith(".price")
 
 
-methods.alias("trbert", "token_policy", epochs=5.0, lr=3e-5, policy_lr=3e-5, joint_lr=3e-5, weight_decay=0.0)
+methods.alias("trbert", "token_policy", epochs=5.0, lr=3e-5, selector_lr=3e-5, joint_lr=3e-5, weight_decay=0.0)
