@@ -29,7 +29,7 @@ class Evidence:
     @property
     def classes(self) -> int | Tensor:
         """How many there are; [rows, 1] where that differs from row to row: the tokens that may be the answer."""
-        if self.counts is None or not self.kind.per_token or self.kind.per_word:
+        if self.counts is None or not self.kind.points:
             return int(self.log_probs.shape[-1])
         return self.counts.sum(1, keepdim=True)
 

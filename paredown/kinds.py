@@ -1,9 +1,9 @@
-"""What an answer is: one label, several labels, a number, one label per token, or a span of tokens.
+"""What an answer is: one label, several labels, a number, one label per token, a span of tokens, a marked token.
 
 Every kind but regression turns logits into log-probabilities of the same shape, [rows, items, classes]: one item for
 a single label, one per label for several, one per token for token labels, two (start and end, whose classes are the
-tokens) for a span. Exit rules and distillation see only items,
-so they need not know the kind.
+tokens) for a span, one (whose classes are the tokens too) for a marked token. Exit rules and distillation see only
+items, so they need not know the kind.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ class Kind(ABC):
     auto_class: str = "AutoModelForSequenceClassification"
     per_token: bool = False  # logits are [rows, tokens, …], so tokens that were dropped are answered too
     per_word: bool = False  # texts are words, and each has a label
+
+    @property
+    def points(self) -> bool:
+        """Whether an answer is a place in the text: classes are its tokens, and texts are asked about in windows."""
+        return self.per_token and not self.per_word
 
     def ruled_out(self, logits: Tensor, counts: Tensor) -> Tensor:
         """The logits, with tokens that cannot be the answer ruled out; `counts` [rows, tokens]."""
@@ -134,7 +139,8 @@ class TokenLabel(Kind):
 
 
 class Span(Kind):
-    """Where an answer starts and ends; classes are the tokens, of which only some can be the answer."""
+    """Places in the text, [rows, items]: where an answer starts and ends, or which of the marked tokens it is. Classes
+    are the tokens, of which only some can be the answer."""
 
     def ruled_out(self, logits: Tensor, counts: Tensor) -> Tensor:
         return logits.masked_fill(~counts.bool().unsqueeze(-1), RULED_OUT)
@@ -144,7 +150,7 @@ class Span(Kind):
 
     def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
         if smoothing:
-            raise BadSetting("label smoothing would point at tokens that cannot be the answer; leave it at 0 for spans")
+            raise BadSetting("label smoothing would point at tokens that cannot be the answer; leave it at 0 here")
         return F.cross_entropy(logits.float().transpose(1, 2).flatten(0, 1), labels.flatten())
 
     def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -171,6 +177,7 @@ KINDS: dict[str, Kind] = {
         Regression("regression", "regression"),
         TokenLabel("token_label", None, "AutoModelForTokenClassification", per_token=True, per_word=True),
         Span("span", None, "AutoModelForQuestionAnswering", per_token=True),
+        Span("marked", None, "AutoModelForTokenClassification", per_token=True),
     )
 }
 

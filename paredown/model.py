@@ -187,7 +187,7 @@ class AdaptiveModel(Growing):
         head: Any = self.heads[str(layer)]
         feature, doubt = head.feature(self.walk.finish(hidden), mask), None
         if self.doubt is not None:
-            read = feature[:, :1] if self.kind.per_token and not self.kind.per_word else feature  # of a span: one doubt
+            read = feature[:, :1] if self.kind.points else feature  # one doubt of the place
             doubt = self.doubt(read).float().sigmoid().flatten(1)
         return self.kind.ruled_out(head.score(feature), counts), doubt
 
@@ -286,8 +286,9 @@ class AdaptiveModel(Growing):
         self, inputs: Any, plan: Plan | None = None, batch_size: int = 32, max_length: int | None = None
     ) -> list[Prediction]:
         """Predictions for texts, pairs or a dataset, in the order they came."""
-        if self.kind.name == "span":
-            raise BadInput("questions are asked through paredown.evaluation.QuestionAnswering")
+        if self.kind.points:
+            asker = "CandidateAnswering" if self.kind.name == "marked" else "QuestionAnswering"
+            raise BadInput(f"questions are asked through paredown.evaluation.{asker}")
         rows = encode(self.tokenizer, [_unlabelled(row) for row in as_rows(inputs)], self.kind, self.labels, max_length)
         found: dict[int, Prediction] = {}
         order = sorted(range(len(rows)), key=lambda place: len(rows[place]))

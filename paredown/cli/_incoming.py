@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,12 +14,17 @@ from typing import Any
 
 from paredown.errors import BadInput
 from paredown.rows import Row
+from paredown.tasks import Choices
 from paredown.tasks._columns import LABEL, find_columns
+from paredown.tasks._questions import JSON, Fault
 from paredown.tasks._reading import Columns, _Fault, _item
+from paredown.tasks._records import numbered_records
 from paredown.tasks._table import Numbered, Table, _ended, _json, read_table, without_last_blanks
+from paredown.tasks.wikihop import question_of
 
 PIPE = "-"  # standard input or output
 LOOKED_AT = 1000  # json lines have no header: so many records tell the columns
+LISTS = ("candidates", "supports")  # of a question with candidates
 WORDS = ("tokens", "words")  # columns that hold a list of words, where every word is answered
 
 
@@ -27,13 +33,12 @@ class Incoming:
     """One input row, good or bad."""
 
     line: int
-    row: Row | None
+    row: Row | Choices | None
     error: str = ""
 
     def chained(self, before: str) -> str:
         """A digest of this row and all before it."""
-        said = repr((self.row and (self.row.text, self.row.pair), self.error))
-        return hashlib.sha256((before + said).encode()).hexdigest()
+        return hashlib.sha256((before + repr((self.row, self.error))).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,38 @@ def open_source(path: str, text: str | None, pair: str | None, header: bool = Tr
     columns = _columns(table.source, names, text, pair, words) if names else Columns(("text",))
     found = (_incoming(line, record, columns, words) for line, record in rows)
     return Source(table.source, table.unit, size, columns.text[0], columns.pair, found)
+
+
+def open_candidates(path: str, header: bool = True) -> Source:
+    """Questions in WikiHop's format; its JSON file too. In csv and tsv lists are written as JSON."""
+    if path == PIPE:
+        table = _standard_input()
+    elif path.lower().endswith(JSON):
+        items = enumerate((record for _, record in numbered_records(Path(path))), 1)
+        table = Table(path, None, items, unit="item")
+    else:
+        table = read_table(Path(path), header=header)
+    found = (_question(line, record) for line, record in table.rows)
+    size = None if path == PIPE else Path(path).stat().st_size
+    return Source(table.source, table.unit, size, "query", ", ".join(LISTS), found)
+
+
+def _question(line: int, record: dict[str, Any] | str) -> Incoming:
+    if isinstance(record, str):
+        return Incoming(line, None, record)
+    asked = {"id": str(line), "query": record.get("query")}
+    try:
+        return Incoming(line, question_of(asked | {name: _listed(record.get(name)) for name in LISTS}))
+    except Fault as fault:
+        return Incoming(line, None, str(fault).encode("utf-8", "replace").decode())
+
+
+def _listed(cell: Any) -> Any:
+    """A list that stands in a csv cell as JSON."""
+    try:
+        return json.loads(cell) if isinstance(cell, str) else cell
+    except (ValueError, RecursionError):
+        return cell
 
 
 def _columns(source: str, names: tuple[str, ...], text: str | None, pair: str | None, words: bool) -> Columns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 import typer
@@ -17,14 +17,16 @@ from paredown.cli._loading import Reduce, changed, device_named, load_bundle
 from paredown.cli._originals import Files, Settings, split_of
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation import (
+    CandidateAnswering,
     Cost,
     Evaluation,
     QuestionAnswering,
-    Reply,
     metric_named,
+    score_candidates,
     score_spans,
     score_trivia,
     sweep,
+    write_choices,
     write_predictions,
 )
 from paredown.evaluation import evaluate as judge
@@ -35,7 +37,6 @@ from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.registry import tasks
 from paredown.rows import Encoded
-from paredown.tasks import Question
 
 BATCH = 64  # rows of a batch in the one pass
 PICTURES = ("score_by_layer", "score_against_cost", "exits")  # the last two need a rule
@@ -108,14 +109,14 @@ def evaluate(
         batch_size=BATCH,
         timed_batches=tuple(timed_batch or (1, 32)),
     )
-    asked = _Asked(model, plan, found.rows, max_length, task) if model.kind.name == "span" else None
-    _show(evaluation, asked, output, as_json)
+    asker = {"span": _Asked, "marked": _AskedCandidates}.get(model.kind.name)
+    _show(evaluation, asker and asker(model, plan, found.rows, max_length, task), output, as_json)
 
 
 def _loaded(bundle: str, exit: str | None, reduce: str | None) -> tuple[AdaptiveModel, Plan]:
     model = load_bundle(bundle).to(device_named("auto"))
     plan = changed(model.plan, exit, reduce)
-    if not model.heads and plan.reduce is None and model.kind.name != "span":  # spans have official figures to see
+    if not model.heads and plan.reduce is None and not model.kind.points:  # questions have official figures to see
         raise BadSetting(f"{bundle} has no exits to evaluate; `paredown train` grows them")
     model.check(plan)
     return model, plan
@@ -127,15 +128,29 @@ class _Asked:
 
     model: AdaptiveModel
     plan: Plan
-    questions: list[Question]
+    questions: list[Any]
     max_length: int | None
     task: str | None  # of the catalogue: who says how to score
+    columns: ClassVar[dict[str, str]] = {"exact": "exact", "F1": "f1"}  # of the table, and the figure in each
+
+    def asker(self) -> Any:
+        """ "No answer" is an answer where it is ever right."""
+        silence = 0.0 if any(question.impossible for question in self.questions) else None
+        return QuestionAnswering(self.model, self.max_length, null_threshold=silence)
+
+    def score(self, said: list[Any]) -> dict[str, float | int]:
+        """By the task's rules."""
+        score = score_trivia if self.task and tasks.make(self.task).metric == "trivia_f1" else score_spans
+        return score(self.questions, said)
+
+    def write(self, folder: Path) -> list[Path]:
+        """The answers under the bundle's own plan."""
+        return write_predictions(folder, list(self.answers.values())[-1])
 
     @cached_property
-    def answers(self) -> dict[str, list[Reply]]:
-        """By plan, the bundle's own last. "No answer" is an answer where it is ever right."""
-        silence = 0.0 if any(question.impossible for question in self.questions) else None
-        ask = QuestionAnswering(self.model, self.max_length, null_threshold=silence)
+    def answers(self) -> dict[str, list[Any]]:
+        """By plan, the bundle's own last."""
+        ask = self.asker()
         plans = {"full depth": Plan(self.plan.depth), str(self.plan): self.plan}
         if plans["full depth"] == self.plan:
             del plans[str(self.plan)]
@@ -143,30 +158,43 @@ class _Asked:
 
     @property
     def figures(self) -> list[dict[str, Any]]:
-        """Exact match and F1 of every plan by the task's rules, and the work for a question."""
-        score = score_trivia if self.task and tasks.make(self.task).metric == "trivia_f1" else score_spans
+        """The scores of every plan, and the work for a question."""
         found = []
         for name, said in self.answers.items():
             layers = sum(one.layers for one in said) / sum(one.windows for one in said)
             work = {"layers": layers, "token_layers": sum(one.tokens for one in said) / len(said)}
-            found.append({"plan": name, **score(self.questions, said), **work})
+            found.append({"plan": name, **self.score(said), **work})
         return found
 
     def table(self) -> Table:
         title = f"official score of {len(self.questions):,} questions"
         table = Table("plan", title=title, title_justify="left")
-        for name in ("exact", "F1", "layers", "token-layers"):
+        for name in (*self.columns, "layers", "token-layers"):
             table.add_column(name, justify="right", no_wrap=True)
         for at in self.figures:
-            scores = f"{at['exact']:.2f}", f"{at['f1']:.2f}"
+            scores = [f"{at[figure]:.2f}" for figure in self.columns.values()]
             table.add_row(at["plan"], *scores, f"{at['layers']:.2f}", f"{at['token_layers']:,.0f}")
         return table
+
+
+@dataclass(frozen=True)
+class _AskedCandidates(_Asked):
+    columns: ClassVar[dict[str, str]] = {"accuracy": "accuracy"}
+
+    def asker(self) -> Any:
+        return CandidateAnswering(self.model, self.max_length)
+
+    def score(self, said: list[Any]) -> dict[str, float | int]:
+        return score_candidates(self.questions, said)
+
+    def write(self, folder: Path) -> list[Path]:
+        return write_choices(folder, list(self.answers.values())[-1])
 
 
 def _show(evaluation: Evaluation, asked: _Asked | None, output: Path | None, as_json: bool) -> None:
     written = evaluation.save(output) if output else []
     if asked is not None and output:
-        written += write_predictions(output, list(asked.answers.values())[-1])
+        written += asked.write(output)
     if as_json:
         return print_json(evaluation.to_json() | ({"questions": asked.figures} if asked else {}))
     results.print(evaluation.layer_table(), evaluation.table(), *[asked.table()] if asked else [])
@@ -212,7 +240,7 @@ def _foresee(
         rules = [f"{rule.name}, {len(sweep(rule))} points" for rule in swept]
         drawn = PICTURES if swept else PICTURES[:1]
         names = ["evaluation.json", "curves.csv", *[f"{name}.{ending}" for name in drawn for ending in ("png", "svg")]]
-        names += [PREDICTIONS, N_BEST] if model.kind.name == "span" else []
+        names += {"span": [PREDICTIONS, N_BEST], "marked": [PREDICTIONS]}.get(model.kind.name, [])
     else:
         rules = ["full depth" if rule is None else str(rule) for rule in files.rules()]
         names = files.names()

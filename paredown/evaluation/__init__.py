@@ -1,5 +1,6 @@
 """Record once, replay every plan, score it, count its cost, report it."""
 
+from paredown.evaluation.candidates import CandidateAnswering, Choice, score_candidates, write_choices
 from paredown.evaluation.cost import Bill, Cost, Work
 from paredown.evaluation.elue import Curve, Standing, compare, elue_score
 from paredown.evaluation.frontier import area, front
@@ -17,6 +18,8 @@ __all__ = [
     "METRICS",
     "SPEEDS",
     "Bill",
+    "CandidateAnswering",
+    "Choice",
     "Cost",
     "Curve",
     "Evaluation",
@@ -41,10 +44,12 @@ __all__ = [
     "metric_named",
     "record",
     "replay",
+    "score_candidates",
     "score_hotpot",
     "score_questions",
     "score_spans",
     "score_trivia",
     "sweep",
+    "write_choices",
     "write_predictions",
 ]

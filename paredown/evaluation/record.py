@@ -79,8 +79,8 @@ class Record:
         if self.kind.per_word:
             asked = labels != IGNORED
             predicted, labels, row = predicted[asked], labels[asked], row.unsqueeze(1).expand_as(asked)[asked]
-        elif self.kind.name == "single_label":
-            predicted = predicted.squeeze(1)
+        elif self.kind.name in ("single_label", "marked"):
+            predicted, labels = predicted.flatten(), labels.flatten()
         return predicted.numpy(), labels.numpy(), row.numpy()
 
     def score(self, logits: Tensor, metric: Metric) -> float:

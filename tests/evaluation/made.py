@@ -44,5 +44,8 @@ def encoded(kind: str, lengths: list[int], seed: int = 0) -> list[Encoded]:
         elif kind == "span":
             first = tuple(place for place in range(length) if place % 3 != 1)
             label = (0, first[-1])
+        elif kind == "marked":
+            first = tuple(place for place in range(length) if place % 3 != 1)
+            label = (choose.choice(first),)
         rows.append(Encoded({"input_ids": ids}, label, first))
     return rows
