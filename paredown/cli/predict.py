@@ -34,7 +34,7 @@ from paredown.cli._outgoing import (
 from paredown.errors import BadInput, BadPlan, BadSetting, Interrupted, NonFiniteAnswer, OutOfMemory
 from paredown.evaluation.candidates import CandidateAnswering
 from paredown.evaluation.cost import Cost
-from paredown.evaluation.questions import QuestionAnswering, longest_row
+from paredown.evaluation.questions import QuestionAnswering, check_length
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.rows import encode
@@ -76,7 +76,8 @@ def predict(
     where = device_named(device)
     model = load_bundle(bundle)
     chosen = _plan(model, exit, speed, reduce, plan)
-    _check_length(model, max_length)
+    if max_length is not None:
+        check_length(model, max_length, "--max-length ")
     ask = _asking(model, max_length, null_threshold)
     source = _source(model, input, text_column, pair_column, header)
     run = _Run(model.to(where), chosen, source, batch_size, max_length, skip_bad_rows, ask)
@@ -193,11 +194,6 @@ def _plan(model: AdaptiveModel, exit: str | None, speed: float | None, reduce: s
         chosen = chosen.but(exit=chosen.exit.at_speed(speed))
     model.check(chosen)
     return chosen
-
-
-def _check_length(model: AdaptiveModel, max_length: int | None) -> None:
-    if max_length is not None and max_length > (most := longest_row(model)):
-        raise BadSetting(f"--max-length {max_length} is more than this encoder can read: {most}")
 
 
 def _asking(model: AdaptiveModel, max_length: int | None, null_threshold: float | None) -> Any:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation.spans import SpanAnswer, decode, score_spans
+from paredown.longer import can_read, learned_positions
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.rows import Encoded, Row, as_rows, collate, encode
@@ -161,15 +162,23 @@ def are_questions(model: AdaptiveModel, inputs: Any) -> bool:
 
 def window_length(model: AdaptiveModel, wanted: int | None, usual: int = LENGTH) -> int:
     """Tokens of a window: as many as wanted, which must not be more than the encoder can read, or the usual number."""
-    most = longest_row(model)
-    if wanted is not None and wanted > most:
-        raise BadSetting(f"max_length={wanted} is more than this encoder can read: {most}")
-    return int(min(usual, most)) if wanted is None else wanted
+    if wanted is None:
+        return int(min(usual, longest_row(model)))
+    check_length(model, wanted)
+    return wanted
+
+
+def check_length(model: AdaptiveModel, wanted: int, setting: str = "max_length=") -> None:
+    """Positions that are not learned may go on beyond what a config says."""
+    if wanted > (most := longest_row(model)) and (learned_positions(model.stock) or not can_read(model.stock, wanted)):
+        raise BadSetting(f"{setting}{wanted} is more than this encoder can read: {most}")
 
 
 def longest_row(model: AdaptiveModel) -> float:
-    """Tokens that the encoder can read at once."""
-    return min(model.tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None) or math.inf)
+    """Tokens that the encoder was made to read at once."""
+    known = learned_positions(model.stock)
+    most = known.count if known else getattr(model.config, "max_position_embeddings", None) or math.inf
+    return min(model.tokenizer.model_max_length, most)
 
 
 def check_kind(model: AdaptiveModel, wanted: str) -> None:
