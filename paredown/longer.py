@@ -115,37 +115,41 @@ class Longer:
     tokenizer: Any
     before: int  # tokens that it could read
     positions: Positions
+    missing: frozenset[str] = frozenset()  # weights that the checkpoint did not have, so that these are random
 
     def save(self, folder: str | Path) -> None:
         """A bundle or a Hugging Face folder, as it came."""
         if isinstance(self.model, AdaptiveModel):
             return self.model.save_pretrained(folder)
         with staged(folder) as fresh:
-            self.model.save_pretrained(fresh)
+            had = {name: value for name, value in self.model.state_dict().items() if name not in self.missing}
+            self.model.save_pretrained(fresh, state_dict=had)
             self.tokenizer.save_pretrained(fresh)
 
 
 def lengthened(source: str | Path, to: int, interpolate: bool = False) -> Longer:
     """`lengthen` for a bundle, or a folder or hub id of Hugging Face, whatever head it has."""
     model: Any
+    missing: frozenset[str] = frozenset()
     if (Path(source) / FACTS).is_file():
         model = AdaptiveModel.from_pretrained(source)
         tokenizer, known = model.tokenizer, learned_positions(model.stock)
     else:
-        model, tokenizer = _checkpoint(source)
+        model, tokenizer, missing = _checkpoint(source)
         known = learned_positions(model)
     before = known.count if known else 0
-    return Longer(model, tokenizer, before, lengthen(model, to, tokenizer, interpolate))
+    return Longer(model, tokenizer, before, lengthen(model, to, tokenizer, interpolate), missing)
 
 
-def _checkpoint(source: str | Path) -> tuple[PreTrainedModel, Any]:
-    """Safetensors only, no remote code."""
+def _checkpoint(source: str | Path) -> tuple[PreTrainedModel, Any, frozenset[str]]:
+    """A model, its tokenizer and what it lacks: safetensors only, no remote code."""
     try:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         named = getattr(transformers, (config.architectures or [""])[0], None)
         cls: Any = named if isinstance(named, type) and issubclass(named, PreTrainedModel) else AutoModel
-        model = cls.from_pretrained(source, use_safetensors=True)
-        return model.eval(), AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        model, info = cls.from_pretrained(source, use_safetensors=True, output_loading_info=True)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        return model.eval(), tokenizer, frozenset(info["missing_keys"])
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise BadBundle(f"{source} cannot be loaded: {error}") from error
 

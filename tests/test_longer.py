@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from paredown import AdaptiveModel, Plan
@@ -102,13 +103,20 @@ def write(folder: Path, tokenizer: Any, **settings: Any) -> Path:
 
 def test_a_checkpoint_keeps_its_head(tmp_path: Path, tokenizer: Any) -> None:
     source = write(tmp_path / "old", tokenizer, auto=AutoModelForMaskedLM)
+    kept = load_file(source / "model.safetensors")
+    del kept["lm_head.dense.bias"]  # a part that is not there is not made up
+    save_file(kept, source / "model.safetensors", metadata={"format": "pt"})
     made = lengthened(source, LONG)
     made.save(tmp_path / "new")
     assert made.before == 126 and type(made.model).__name__ == "RobertaForMaskedLM"
     old, new = (AutoModelForMaskedLM.from_pretrained(folder) for folder in (source, tmp_path / "new"))
     inputs = batch(99, [50])
+    new.lm_head.dense.bias = old.lm_head.dense.bias
     assert torch.equal(old(**inputs).logits, new(**inputs).logits)
     assert new(**batch(99, [LONG])).logits.isfinite().all()
+    assert [load_file(folder / "model.safetensors").keys() for folder in (source, tmp_path / "new")] == [
+        kept.keys()
+    ] * 2
     assert AutoTokenizer.from_pretrained(tmp_path / "new").model_max_length == LONG
     assert AdaptiveModel.from_pretrained(tmp_path / "new", num_labels=2).config.max_position_embeddings == LONG + 2
 
@@ -141,6 +149,15 @@ def test_a_long_text_trains_and_answers(method: str, tmp_path: Path, tokenizer: 
             assert alone.score == pytest.approx(found.score, abs=1e-4)
         full = model.layers * 1003
         assert all(found.tokens == full if reducer is None else found.tokens < full for found in together)
+
+
+def test_the_example_of_the_documents_runs(tmp_path: Path, tokenizer: Any, monkeypatch: Any, capsys: Any) -> None:
+    page = Path(__file__).parents[1] / "docs" / "longer_texts.md"
+    (example,) = (block for block in page.read_text().split("```") if block.startswith("python\n"))
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "encoder", tokenizer, num_labels=2)
+    exec(example.removeprefix("python\n").replace("google-bert/bert-base-uncased", "encoder"), {})
+    assert int(capsys.readouterr().out) == 4 * 1002
 
 
 def test_the_command(tmp_path: Path, tokenizer: Any, capsys: Any) -> None:

@@ -168,6 +168,17 @@ def test_a_question_that_cannot_be_won_counts_as_lost() -> None:
     assert len(rows) == 1 and rows[0].label is not None  # it teaches nothing
 
 
+def test_the_example_of_the_documents_runs(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    page = Path(__file__).parents[2] / "docs" / "data_formats.md"
+    (example,) = (block for block in page.read_text().split("```") if "import CandidateAnswering" in block)
+    model = marked_model(head=None, hidden_size=16)
+    model.stock.save_pretrained(tmp_path / "encoder")
+    model.tokenizer.save_pretrained(tmp_path / "encoder")
+    monkeypatch.chdir(tmp_path)
+    exec(example.removeprefix("python\n").replace("google-bert/bert-base-uncased", "encoder"), {})
+    assert capsys.readouterr().out.strip()
+
+
 def test_predictions_go_by_id(tmp_path: Path) -> None:
     found = asking().answers(QUESTIONS)
     (path,) = write_choices(tmp_path / "new", found)
