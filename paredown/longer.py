@@ -181,9 +181,11 @@ def _repeated(table: Tensor, known: Positions, to: int) -> Tensor:
 
 def _stretched(table: Tensor, known: Positions, to: int) -> Tensor:
     """The old positions lie evenly among the new, which are mixed from the nearest two."""
-    old = table[known.first :].float().T.unsqueeze(0)
-    new = nn.functional.interpolate(old, to, mode="linear", align_corners=True)[0].T.to(table.dtype)
-    return torch.cat([table[: known.first], new]).detach()
+    last = len(table) - 1
+    places = torch.linspace(known.first, last, to, dtype=torch.double, device=table.device)
+    below = places.floor().long()
+    mixed = torch.lerp(table[below].double(), table[(below + 1).clamp(max=last)].double(), (places - below)[:, None])
+    return torch.cat([table[: known.first], mixed.to(table.dtype)]).detach()
 
 
 def _owner(model: nn.Module, name: str) -> tuple[nn.Module, str]:

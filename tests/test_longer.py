@@ -114,9 +114,7 @@ def test_a_checkpoint_keeps_its_head(tmp_path: Path, tokenizer: Any) -> None:
     new.lm_head.dense.bias = old.lm_head.dense.bias
     assert torch.equal(old(**inputs).logits, new(**inputs).logits)
     assert new(**batch(99, [LONG])).logits.isfinite().all()
-    assert [load_file(folder / "model.safetensors").keys() for folder in (source, tmp_path / "new")] == [
-        kept.keys()
-    ] * 2
+    assert load_file(tmp_path / "new" / "model.safetensors").keys() == kept.keys()
     assert AutoTokenizer.from_pretrained(tmp_path / "new").model_max_length == LONG
     assert AdaptiveModel.from_pretrained(tmp_path / "new", num_labels=2).config.max_position_embeddings == LONG + 2
 
