@@ -1,9 +1,9 @@
-"""What an answer is: one label, several labels, a number, one label per token, a span of tokens, or an option.
+"""What an answer is: one label, several labels, a number, one label per token, a span, an option, a marked token.
 
 Every kind but regression turns logits into log-probabilities of the same shape, [rows, items, classes]: one item for
 a single label, one per label for several, one per token for token labels, two (start and end, whose classes are the
-tokens) for a span, one (whose classes are the options) for a choice. Exit rules and distillation see only items,
-so they need not know the kind.
+tokens) for a span, one for a choice (whose classes are the options) and for a marked token (the tokens again). Exit
+rules and distillation see only items, so they need not know the kind.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ class Kind(ABC):
     def counts(self, batch: dict[str, Tensor]) -> Tensor:
         """[rows, tokens] tokens whose answer is wanted; of a choice [questions, options] those there are."""
         return batch.get("answer_mask", batch["attention_mask"]).bool()
+
+    @property
+    def points(self) -> bool:
+        """Whether an answer is a place in the text: classes are its tokens, and texts are asked about in windows."""
+        return self.per_token and not self.per_word
 
     def ruled_out(self, logits: Tensor, counts: Tensor) -> Tensor:
         """The logits, with what cannot be the answer ruled out; those of options are brought together."""
@@ -145,7 +150,8 @@ class TokenLabel(Kind):
 
 
 class Span(Kind):
-    """Where an answer starts and ends; classes are the tokens, of which only some can be the answer."""
+    """Places in the text, [rows, items]: where an answer starts and ends, or which of the marked tokens it is. Classes
+    are the tokens, of which only some can be the answer."""
 
     def ruled_out(self, logits: Tensor, counts: Tensor) -> Tensor:
         return logits.masked_fill(~counts.bool().unsqueeze(-1), RULED_OUT)
@@ -155,7 +161,7 @@ class Span(Kind):
 
     def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
         if smoothing:
-            raise BadSetting("label smoothing would point at tokens that cannot be the answer; leave it at 0 for spans")
+            raise BadSetting("label smoothing would point at tokens that cannot be the answer; leave it at 0 here")
         return F.cross_entropy(logits.float().transpose(1, 2).flatten(0, 1), labels.flatten())
 
     def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -213,6 +219,7 @@ KINDS: dict[str, Kind] = {
         TokenLabel("token_label", None, "AutoModelForTokenClassification", per_token=True, per_word=True),
         Span("span", None, "AutoModelForQuestionAnswering", per_token=True),
         Choice("choice", None, grouped=True),
+        Span("marked", None, "AutoModelForTokenClassification", per_token=True),
     )
 }
 

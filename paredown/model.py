@@ -187,7 +187,7 @@ class AdaptiveModel(Growing):
         head: Any = self.heads[str(layer)]
         feature, doubt = head.feature(self.walk.finish(hidden), mask), None
         if self.doubt is not None:
-            read = feature[:, :1] if self.kind.per_token and not self.kind.per_word else feature  # of a span: one doubt
+            read = feature[:, :1] if self.kind.points else feature  # one doubt of the place
             doubt = self.kind.averaged(self.doubt(read).float().sigmoid().flatten(1), counts)
         return self.kind.ruled_out(head.score(feature), counts), doubt
 
@@ -284,8 +284,9 @@ class AdaptiveModel(Growing):
         self, inputs: Any, plan: Plan | None = None, batch_size: int = 32, max_length: int | None = None
     ) -> list[Prediction]:
         """Predictions for texts, pairs, questions with options or a dataset, in the order they came."""
-        if self.kind.name == "span":
-            raise BadInput("questions are asked through paredown.evaluation.QuestionAnswering")
+        if self.kind.points:
+            asker = "CandidateAnswering" if self.kind.name == "marked" else "QuestionAnswering"
+            raise BadInput(f"questions are asked through paredown.evaluation.{asker}")
         asked = [replace(row, label=None) for row in as_rows(inputs, self.kind)]
         rows = encode(self.tokenizer, asked, self.kind, self.labels, max_length)
         found: dict[int, Prediction] = {}

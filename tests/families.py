@@ -121,7 +121,7 @@ def adaptive(
 ) -> AdaptiveModel:
     """A tiny model with heads and doubt, random but large enough for rows to leave at different layers."""
     of_kind = KINDS[kind]
-    changes = {"num_labels": {"regression": 1, "span": 2, "choice": 1}.get(kind, 3), **changes}
+    changes = {"num_labels": {"regression": 1, "span": 2, "choice": 1, "marked": 1}.get(kind, 3), **changes}
     model = AdaptiveModel(tiny(family, getattr(transformers, of_kind.auto_class), seed, **changes), tokenizer, of_kind)
     if head is not None:
         model.grow_heads(head)

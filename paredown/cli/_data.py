@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from paredown.errors import BadInput, BadSetting
+from paredown.evaluation.questions import ASKED
 from paredown.registry import tasks
 from paredown.tasks import Bad, Questions, Read
 from paredown.tasks._records import Records
@@ -51,14 +52,14 @@ class Source:
             return self._of_task(tasks.make(self.task), path, split)
         if not path:
             return None
-        if kind in ("span", "choice"):
-            raise BadSetting(f"{path}: name the --task that reads its questions: squad, squad_v2, mrqa, race, …")
+        if kind in ASKED:
+            raise BadSetting(f"{path}: name the --task that reads its questions: squad, mrqa, race, wikihop, …")
         columns: dict[str, Any] = self.columns or {}
         return read_rows(path, **columns, labels=labels, kind=kind, skip_bad_rows=self.skip_bad_rows)
 
     def more(self, path: str, kind: str) -> Any:
         """Rows that need no label: questions in the task's format, texts in any."""
-        task = self.task if kind in ("span", "choice") else None
+        task = self.task if kind in ASKED else None
         return Source(task, None, {"train": path}, self.columns, self.skip_bad_rows).read("train")
 
     def _of_task(self, task: Any, path: str | None, split: str) -> Any:

@@ -27,10 +27,11 @@ GROUP = 10_000  # rows that a parquet file keeps together
 Record = dict[str, Any]  # row, the fields of a prediction, and error where the row is bad
 FIELDS = ("label", "score", "scores", "layers", "tokens")
 SPAN_FIELDS = ("answer", "score", "start", "end", "windows", "layers", "tokens")
+MARKED_FIELDS = ("answer", "score", "candidate", "windows", "layers", "tokens")
 
 
 def fields_of(kind: Kind) -> tuple[str, ...]:
-    return SPAN_FIELDS if kind.name == "span" else FIELDS
+    return {"span": SPAN_FIELDS, "marked": MARKED_FIELDS}.get(kind.name, FIELDS)
 
 
 @dataclass
@@ -58,13 +59,13 @@ class Shape:
 
     @property
     def names(self) -> list[str]:
-        if self.kind.name == "span":
-            return ["row", *SPAN_FIELDS, "error"]
+        if self.kind.points:
+            return ["row", *fields_of(self.kind), "error"]
         scores = ["scores"] if self.scores_differ else [f"score_{label}" for label in self.labels]
         return ["row", "label", "score", *scores, "layers", "tokens", "error"]
 
     def flat(self, record: Record) -> list[Any]:
-        if self.kind.name == "span":
+        if self.kind.points:
             return [record.get(name) for name in self.names]
         scores = record["scores"]
         if self.scores_differ:
@@ -252,7 +253,7 @@ def _to_parquet(part: Path, path: Path, shape: Shape) -> None:
     label = {"single_label": name, "choice": name, "regression": number}.get(shape.kind.name, pyarrow.list_(name))
     if shape.kind.name == "regression" and len(shape.labels) > 1:
         label = pyarrow.list_(number)
-    whole = dict.fromkeys(("row", "start", "end", "windows", "layers", "tokens"), pyarrow.int64())
+    whole = dict.fromkeys(("row", "start", "end", "candidate", "windows", "layers", "tokens"), pyarrow.int64())
     types = {"label": label, "answer": name, "scores": name, "error": name, **whole}
     schema = pyarrow.schema([(column, types.get(column, number)) for column in shape.names])
     with ParquetWriter(path, schema) as writer:

@@ -18,11 +18,10 @@ from paredown.bundle import FACTS, sha256
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_json, results
 from paredown.cli._data import PairColumn
 from paredown.cli._data import TextColumn as Text
-from paredown.cli._incoming import PIPE, Incoming, Source, open_source
+from paredown.cli._incoming import PIPE, Incoming, Source, open_candidates, open_source
 from paredown.cli._loading import Reduce, changed, device_named, load_bundle
 from paredown.cli._outgoing import (
     FIELDS,
-    SPAN_FIELDS,
     Done,
     Outgoing,
     Record,
@@ -33,8 +32,9 @@ from paredown.cli._outgoing import (
     fields_of,
 )
 from paredown.errors import BadInput, BadPlan, BadSetting, Interrupted, NonFiniteAnswer, OutOfMemory
+from paredown.evaluation.candidates import CandidateAnswering
 from paredown.evaluation.cost import Cost
-from paredown.evaluation.questions import QuestionAnswering, longest_row
+from paredown.evaluation.questions import ASKED, QuestionAnswering, check_length
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.rows import encode, flat
@@ -76,11 +76,10 @@ def predict(
     where = device_named(device)
     model = load_bundle(bundle)
     chosen = _plan(model, exit, speed, reduce, plan)
-    _check_length(model, max_length)
+    if max_length is not None:
+        check_length(model, max_length, "--max-length ")
     ask = _asking(model, max_length, null_threshold)
-    if ask is not None or model.kind.grouped:
-        text_column, pair_column = text_column or "question", pair_column or "context"
-    source = open_source(input, text_column, pair_column, header, model.kind)
+    source = _source(model, input, text_column, pair_column, header)
     run = _Run(model.to(where), chosen, source, batch_size, max_length, skip_bad_rows, ask)
     out: Outgoing = ToPipe()
     if output != PIPE:
@@ -110,7 +109,7 @@ class _Run:
     batch_size: int
     max_length: int | None
     skip_bad_rows: bool
-    ask: QuestionAnswering | None  # where answers are spans
+    ask: QuestionAnswering | CandidateAnswering | None  # where rows are questions
 
     def to_the_end(self, out: Outgoing, signals: Signals, show: Callable[[Done], None]) -> None:
         """Chunk after chunk; a signal lets the chunk at work be finished, and drops one that is still being read."""
@@ -154,8 +153,9 @@ class _Run:
             if self.ask is None:
                 labels = self.model.predict(rows, self.plan, self.batch_size, self.max_length)
                 return [{name: getattr(one, name) for name in FIELDS} for one in labels]
-            replies = self.ask.answers([(row.text, row.pair) for row in rows], self.plan, self.batch_size)
-            return [{"answer": one.text, **{name: getattr(one, name) for name in SPAN_FIELDS[1:]}} for one in replies]
+            replies: Any = self.ask.answers(rows, self.plan, self.batch_size)
+            others = fields_of(self.model.kind)[1:]
+            return [{"answer": one.text, **{name: getattr(one, name) for name in others}} for one in replies]
         except NonFiniteAnswer as error:
             raise NonFiniteAnswer(f"{error}, counted from 0 at row {first} of {self.source.name}") from None
         except RuntimeError as error:
@@ -196,17 +196,22 @@ def _plan(model: AdaptiveModel, exit: str | None, speed: float | None, reduce: s
     return chosen
 
 
-def _check_length(model: AdaptiveModel, max_length: int | None) -> None:
-    if max_length is not None and max_length > (most := longest_row(model)):
-        raise BadSetting(f"--max-length {max_length} is more than this encoder can read: {most}")
-
-
-def _asking(model: AdaptiveModel, max_length: int | None, null_threshold: float | None) -> QuestionAnswering | None:
+def _asking(model: AdaptiveModel, max_length: int | None, null_threshold: float | None) -> Any:
     if model.kind.name == "span":
         return QuestionAnswering(model, max_length, null_threshold=null_threshold)
     if null_threshold is not None:
         raise BadSetting(f"--null-threshold is for bundles that answer questions; this one answers {model.kind.name}")
-    return None
+    return CandidateAnswering(model, max_length) if model.kind.name == "marked" else None
+
+
+def _source(model: AdaptiveModel, input: str, text: str | None, pair: str | None, header: bool) -> Source:
+    if model.kind.name == "marked":
+        if text is not None or pair is not None:
+            raise BadSetting("this bundle reads query, candidates and supports; leave --text-column, --pair-column out")
+        return open_candidates(input, header)
+    if model.kind.name in ASKED:
+        text, pair = text or "question", pair or "context"
+    return open_source(input, text, pair, header, model.kind)
 
 
 def _task(bundle: str, run: _Run) -> dict[str, Any]:
@@ -217,7 +222,7 @@ def _task(bundle: str, run: _Run) -> dict[str, Any]:
         "text column": run.source.text,
         "pair column": run.source.pair,
         "max length": run.max_length,
-        "null threshold": run.ask and run.ask.null_threshold,
+        "null threshold": getattr(run.ask, "null_threshold", None),
         "input": Path(run.source.name).name,
         "size of the input": run.source.size,
     }
@@ -290,7 +295,7 @@ def _foresee(run: _Run, before: Done, as_json: bool) -> None:
     if run.ask is None:
         lengths = [len(one) for one in flat(encode(model.tokenizer, good, model.kind, model.labels, run.max_length))]
     else:
-        lengths = [len(window) for window in run.ask.windows((row.text, row.pair) for row in good)]
+        lengths = [len(window) for window in run.ask.windows(good)]
     cost = Cost.of(model) if good else None
     found: dict[str, Any] = {
         "input": run.source.name,

@@ -125,7 +125,7 @@ GROUPED: dict[str, Callable[[tuple[str, ...]], Metric]] = {
     "choice_accuracy": ChoiceAccuracy,
 }
 USUAL = {"single_label": "accuracy", "multi_label": "micro_f1", "regression": "correlation", "token_label": "accuracy"}
-USUAL |= {"span": "span_f1", "choice": "accuracy"}
+USUAL |= {"span": "span_f1", "choice": "accuracy", "marked": "accuracy"}
 
 
 def metric_named(name: str, groups: Sequence[str] | None = None) -> Metric:

@@ -86,8 +86,8 @@ class Record:
         if self.kind.per_word:
             asked = labels != IGNORED
             predicted, labels, row = predicted[asked], labels[asked], row.unsqueeze(1).expand_as(asked)[asked]
-        elif labels.dim() == 1:
-            predicted = predicted.squeeze(1)
+        elif self.kind.name in ("single_label", "choice", "marked"):
+            predicted, labels = predicted.flatten(), labels.flatten()
         return predicted.numpy(), labels.numpy(), row.numpy()
 
     def score(self, logits: Tensor, metric: Metric) -> float:

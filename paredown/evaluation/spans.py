@@ -236,18 +236,22 @@ def _check_complete(questions: Sequence[Question], texts: Mapping[str, str]) -> 
 
 def write_predictions(folder: str | Path, answers: Sequence[SpanAnswer]) -> list[Path]:
     """SQuAD's prediction files: answers, their rivals, and, where questions may be impossible, the odds of that."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     files: dict[str, dict[str, Any]] = {
         PREDICTIONS: {answer.id: answer.text for answer in answers},
         N_BEST: {answer.id: [_rival(one) for one in answer.candidates] for answer in answers},
     }
     if any(answer.null_odds is not None for answer in answers):
         files[NULL_ODDS] = {answer.id: answer.null_odds for answer in answers}
+    return write_files(folder, files)
+
+
+def write_files(folder: str | Path, files: Mapping[str, Mapping[str, Any]]) -> list[Path]:
+    """JSON files by name."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         text = json.dumps(content, indent=4, ensure_ascii=False, allow_nan=False)
-        (folder / name).write_text(f"{text}\n", encoding="utf-8", newline="\n")
-    return [folder / name for name in files]
+        (Path(folder) / name).write_text(f"{text}\n", encoding="utf-8", newline="\n")
+    return [Path(folder) / name for name in files]
 
 
 def _rival(candidate: Candidate) -> dict[str, Any]:

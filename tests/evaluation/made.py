@@ -47,6 +47,9 @@ def encoded(kind: str, lengths: list[int], seed: int = 0) -> list[Encoded]:
         elif kind == "choice":
             rows.append(Encoded(label=0, options=_options(choose, ids)))
             continue
+        elif kind == "marked":
+            first = tuple(place for place in range(length) if place % 3 != 1)
+            label = (choose.choice(first),)
         rows.append(Encoded({"input_ids": ids}, label, first))
     return rows
 

@@ -17,7 +17,12 @@ from tests.evaluation.made import sst2
 
 def made(kind: str, rows: int = 60, classes: int = 3) -> tuple[Record, torch.Tensor]:
     generator = torch.Generator().manual_seed(5)
-    shapes: Any = {"token_label": (rows, 7, classes), "span": (rows, 7, 2), "regression": (rows, 1)}
+    shapes: Any = {
+        "token_label": (rows, 7, classes),
+        "span": (rows, 7, 2),
+        "marked": (rows, 7, 1),
+        "regression": (rows, 1),
+    }
     shape = shapes.get(kind, (rows, classes))
     logits = torch.randn(shape, generator=generator)
     noisy = logits + 0.8 * torch.randn(shape, generator=generator)
@@ -30,6 +35,8 @@ def made(kind: str, rows: int = 60, classes: int = 3) -> tuple[Record, torch.Ten
         labels[torch.rand(labels.shape, generator=generator) < 0.4] = IGNORED
     elif kind == "span":
         labels = noisy.argmax(1).sort(1).values
+    elif kind == "marked":
+        labels = noisy.argmax(1)
     return Record(KINDS[kind], {1: logits}, {}, labels, torch.full((rows,), 7)), logits
 
 
@@ -41,6 +48,7 @@ CASES = [
     ("multi_label", 3, "accuracy"),
     *[("regression", 1, name) for name in ("correlation", "pearson", "spearman")],
     ("span", 2, "span_f1"),
+    ("marked", 1, "accuracy"),
 ]
 
 

@@ -137,7 +137,7 @@ def test_what_does_not_fit_is_refused(tokenizer: Any, questions: list[Question],
         train(labels, "finetune", questions, output=tmp_path, progress=False)
     with pytest.raises(BadSetting, match="more than this encoder can read: 96"):
         QuestionAnswering(span_model(), max_length=97)
-    with pytest.raises(BadInput, match="rows are Questions"):
+    with pytest.raises(BadInput, match="rows are Question values"):
         evaluate(span_model(), [{"text": "a", "label": 1}])
     with pytest.raises(BadInput, match="no label"):
         unlabelled = [Question("a", "who?", "me")]

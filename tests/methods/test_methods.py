@@ -32,6 +32,7 @@ def tiny(kind="single_label", labels=3):
         max_position_embeddings=32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_labels=labels,
     )  # fmt: skip
     own = {"token_label": BertForTokenClassification, "span": BertForQuestionAnswering}
+    own |= {"marked": BertForTokenClassification}
     stock = own.get(kind, BertForSequenceClassification)
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *[f"word{place}" for place in range(55)]]
     tokenizer = BertTokenizer(vocab={word: place for place, word in enumerate(words)})
@@ -49,6 +50,7 @@ def batch(kind="single_label", rows=5, tokens=9, labels=3):
         "token_label": torch.randint(labels, (rows, tokens)).masked_fill(mask == 0, -100),
         "span": torch.randint(5, (rows, 2)),
         "choice": torch.tensor([1, 2]),
+        "marked": torch.randint(5, (rows, 1)),
     }[kind]
     group = {"group": torch.tensor([0, 0, 1, 1, 1])} if kind == "choice" else {}
     return {"input_ids": torch.randint(5, 60, (rows, tokens)), "attention_mask": mask, "labels": gold, **group}
@@ -171,7 +173,8 @@ def test_label_smoothing_is_the_published_one():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", [*methods.names(), *methods.aliases()])
 def test_every_method_trains_every_kind_of_answer(name, kind):
-    model, data = tiny(kind, labels={"regression": 1, "span": 2, "choice": 1}.get(kind, 3)), batch(kind)
+    labels = {"regression": 1, "span": 2, "choice": 1, "marked": 1}.get(kind, 3)
+    model, data = tiny(kind, labels=labels), batch(kind)
     method = methods.make(name)
     method.grow(model)
     method.grow(model)  # idempotent

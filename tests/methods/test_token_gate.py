@@ -53,11 +53,11 @@ def test_veiled_tokens_are_as_good_as_dropped(family: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "head"),
     [("single_label", "linear:pool=mean"), ("single_label", "attention"), ("single_label", "linear:pool=max")]
-    + [(kind, head) for kind in ("token_label", "span") for head in ("linear", "attention")],
+    + [(kind, head) for kind in ("token_label", "span", "marked") for head in ("linear", "attention")],
 )
 @torch.no_grad()
 def test_veiled_answers_are_those_of_dropping(kind: str, head: str, attention: str) -> None:
-    labels = {"span": 2}.get(kind, 3)
+    labels = {"span": 2, "marked": 1}.get(kind, 3)
     model = opinionated("bert", kind, head, attn_implementation=attention, num_labels=labels)
     inputs = batch(99, LENGTHS)
     for layers, logits in veiled(model, inputs)[0].logits.items():
