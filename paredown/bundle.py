@@ -45,8 +45,8 @@ def load(
 ) -> AdaptiveModel:
     """A model from a bundle, a Hugging Face folder or a hub id.
 
-    `task` is a kind of answer (single_label, multi_label, regression, token_label, span) or a task of the catalogue;
-    a bundle knows its own. `depth` keeps the first so many layers. Other settings (dtype, revision,
+    `task` is a kind of answer (single_label, multi_label, regression, token_label, span, supported_span) or a task
+    of the catalogue; a bundle knows its own. `depth` keeps the first so many layers. Other settings (dtype, revision,
     attn_implementation, …) go to transformers.
     """
     folder = Path(source)
@@ -179,6 +179,10 @@ def kind_of(task: str | None) -> tuple[Kind, list[str] | None]:
 def labels_of(kind: Kind, number: int | None, names: list[str] | None) -> list[str] | None:
     if names is not None and number is not None and len(names) != number:
         raise BadSetting(f"num_labels={number}, but {len(names)} labels are named: {', '.join(names)}")
+    if kind.outputs:
+        if names is not None or number is not None:
+            raise BadSetting(f"{kind.name} says {', '.join(kind.outputs)} and nothing else; leave labels out")
+        return list(kind.outputs)
     if names is None and kind.name == "regression":
         number = number or 1
     return names if names is not None else None if number is None else [f"LABEL_{place}" for place in range(number)]

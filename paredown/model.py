@@ -33,7 +33,7 @@ class Trace:
     logits: dict[int, Tensor]  # by layer number, in the order the layers ran
     doubt: dict[int, Tensor]  # likewise, where the model has learned to doubt
     stock: Tensor  # what the model's own classifier says at the end
-    counts: Tensor  # [rows, tokens] tokens whose answer counts
+    counts: Tensor  # [rows, tokens, …] tokens whose answer counts
     last: int  # number of the last layer run
 
     @property
@@ -160,7 +160,7 @@ class AdaptiveModel(Growing):
                     here, stream = stream.advance(shown), stream.advance(onward)
                 if str(layer) in self.heads or run == len(way):
                     seen[layer] = self._answered(here)
-        counts = self._counts(batch)
+        counts = self.kind.counts(batch)
         stock = self.kind.ruled_out(self.walk.stock_logits(*seen[way[-1]]), counts)
         trace = Trace({}, {}, stock, counts, way[-1])
         for layer in way:
@@ -190,12 +190,6 @@ class AdaptiveModel(Growing):
             read = feature[:, :1] if self.kind.per_token and not self.kind.per_word else feature  # of a span: one doubt
             doubt = self.doubt(read).float().sigmoid().flatten(1)
         return self.kind.ruled_out(head.score(feature), counts), doubt
-
-    def _counts(self, batch: dict[str, Tensor]) -> Tensor:
-        """[rows, tokens]: the tokens whose answer is wanted."""
-        if "labels" in batch and self.kind.per_word:
-            return batch["labels"] >= 0
-        return batch.get("answer_mask", batch["attention_mask"]).bool()
 
     # Inference
 
@@ -242,7 +236,7 @@ class AdaptiveModel(Growing):
 
     def _evidence(self, stream: Stream, layer: int, run: int, batch: dict[str, Tensor]) -> Evidence:
         """What an exit rule sees after this layer."""
-        counts = self._counts(batch)[stream.row]
+        counts = self.kind.counts(batch)[stream.row]
         logits, doubt = self._ask(layer, *self._answered(stream), counts)
         return Evidence(self.kind, logits, run, counts if self.kind.per_token else None, doubt)
 
@@ -286,7 +280,7 @@ class AdaptiveModel(Growing):
         self, inputs: Any, plan: Plan | None = None, batch_size: int = 32, max_length: int | None = None
     ) -> list[Prediction]:
         """Predictions for texts, pairs or a dataset, in the order they came."""
-        if self.kind.name == "span":
+        if self.kind.windowed:
             raise BadInput("questions are asked through paredown.evaluation.QuestionAnswering")
         rows = encode(self.tokenizer, [_unlabelled(row) for row in as_rows(inputs)], self.kind, self.labels, max_length)
         found: dict[int, Prediction] = {}

@@ -30,9 +30,10 @@ class Encoded:
     """One row as token ids, without padding."""
 
     ids: dict[str, list[int]]  # input_ids, and token_type_ids where the encoder has them
-    label: Any = None  # as numbers
+    label: Any = None  # as numbers; of a span, all places that are right, as pairs of first and last token
     first: tuple[int, ...] | None = None  # places where a word's answer is read; only where every token is answered
     protected: tuple[int, ...] | None = None  # places that must not be dropped beside the first
+    sentences: tuple[int, ...] | None = None  # places where a sentence begins; only where support is asked for
 
     def __len__(self) -> int:
         return len(self.ids["input_ids"])
@@ -147,14 +148,18 @@ def collate(rows: Sequence[Encoded], pad_id: int, device: Any = None, multiple: 
         fill = pad_id if name == "input_ids" else 0
         batch[name] = torch.tensor([row.ids[name] + [fill] * (width - len(row)) for row in rows])
     batch["attention_mask"] = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
-    for name, places in (("answer_mask", [row.first for row in rows]), ("protected", [row.protected for row in rows])):
+    for name, field in (("answer_mask", "first"), ("protected", "protected"), ("sentence_mask", "sentences")):
+        places = [getattr(row, field) for row in rows]
         if any(its is not None for its in places):
             batch[name] = torch.zeros(len(rows), width, dtype=torch.bool)
             for row, its in enumerate(places):
                 batch[name][row, list(its or ())] = True
     if all(row.label is not None for row in rows):
         labels = [row.label for row in rows]
-        if rows[0].first is not None and isinstance(labels[0], list):  # one for each token; a span is a pair
-            labels = [label + [IGNORED] * (width - len(label)) for label in labels]
+        if rows[0].first is not None and isinstance(labels[0], list):  # it ends in one number for each token
+            labels = [row.label + [IGNORED] * (width - len(row)) for row in rows]
+        elif rows[0].first is not None:  # the places of a span
+            most = max(map(len, labels))
+            labels = [[*places, *[(IGNORED, IGNORED)] * (most - len(places))] for places in labels]
         batch["labels"] = torch.tensor(labels)
     return {name: value.to(device) for name, value in batch.items()}

@@ -54,7 +54,7 @@ def test_the_worked_exit_rule_keeps_the_contract(monkeypatch: Any, tmp_path: Pat
     importlib.import_module("gini")
     rule = exits.make("gini")
     suits = [kind for kind in KINDS.values() if contract.accepts(rule, kind)]
-    assert [kind.name for kind in suits] == ["single_label", "multi_label", "token_label", "span"]
+    assert [kind.name for kind in suits] == ["single_label", "multi_label", "token_label", "span", "supported_span"]
     for kind in suits:
         for dtype in contract.DTYPES:
             contract.test_decides_for_every_logit(rule, kind, dtype)

@@ -19,18 +19,22 @@ from paredown.errors import BadInput, BadSetting
 from paredown.evaluation import (
     Cost,
     Evaluation,
+    HotpotPredictions,
     QuestionAnswering,
     Reply,
     metric_named,
+    score_hotpot,
     score_spans,
     score_trivia,
     sweep,
     write_predictions,
 )
 from paredown.evaluation import evaluate as judge
+from paredown.evaluation.hotpot import PREDICTED
 from paredown.evaluation.questions import encoded_rows
 from paredown.evaluation.report import fitting_rules
 from paredown.evaluation.spans import N_BEST, PREDICTIONS
+from paredown.kinds import SupportedSpan
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.registry import tasks
@@ -38,6 +42,7 @@ from paredown.rows import Encoded
 from paredown.tasks import Question
 
 BATCH = 64  # rows of a batch in the one pass
+SHOWN = ("exact", "em", "f1", "sp_em", "sp_f1", "joint_em", "joint_f1")  # figures of a table, where there are such
 PICTURES = ("score_by_layer", "score_against_cost", "exits")  # the last two need a rule
 
 Option = typer.Option
@@ -108,14 +113,14 @@ def evaluate(
         batch_size=BATCH,
         timed_batches=tuple(timed_batch or (1, 32)),
     )
-    asked = _Asked(model, plan, found.rows, max_length, task) if model.kind.name == "span" else None
+    asked = _Asked(model, plan, found.rows, max_length, task) if model.kind.windowed else None
     _show(evaluation, asked, output, as_json)
 
 
 def _loaded(bundle: str, exit: str | None, reduce: str | None) -> tuple[AdaptiveModel, Plan]:
     model = load_bundle(bundle).to(device_named("auto"))
     plan = changed(model.plan, exit, reduce)
-    if not model.heads and plan.reduce is None and model.kind.name != "span":  # spans have official figures to see
+    if not model.heads and plan.reduce is None and not model.kind.windowed:  # questions have official figures to see
         raise BadSetting(f"{bundle} has no exits to evaluate; `paredown train` grows them")
     model.check(plan)
     return model, plan
@@ -143,30 +148,46 @@ class _Asked:
 
     @property
     def figures(self) -> list[dict[str, Any]]:
-        """Exact match and F1 of every plan by the task's rules, and the work for a question."""
-        score = score_trivia if self.task and tasks.make(self.task).metric == "trivia_f1" else score_spans
+        """The scores of every plan by the task's rules, and the work for a question."""
         found = []
         for name, said in self.answers.items():
             layers = sum(one.layers for one in said) / sum(one.windows for one in said)
             work = {"layers": layers, "token_layers": sum(one.tokens for one in said) / len(said)}
-            found.append({"plan": name, **score(self.questions, said), **work})
+            found.append({"plan": name, **self._score(said), **work})
         return found
+
+    def _score(self, said: list[Reply]) -> dict[str, float | int]:
+        headline = tasks.make(self.task).metric if self.task else None
+        if headline == "hotpot_f1":
+            return score_hotpot(self.questions, HotpotPredictions.of(said))
+        return (score_trivia if headline == "trivia_f1" else score_spans)(self.questions, said)
 
     def table(self) -> Table:
         title = f"official score of {len(self.questions):,} questions"
         table = Table("plan", title=title, title_justify="left")
-        for name in ("exact", "F1", "layers", "token-layers"):
-            table.add_column(name, justify="right", no_wrap=True)
-        for at in self.figures:
-            scores = f"{at['exact']:.2f}", f"{at['f1']:.2f}"
+        figures = self.figures
+        shown = [name for name in SHOWN if name in figures[0]]
+        for name in (*shown, "layers", "token-layers"):
+            table.add_column(name.replace("_", " ").replace("f1", "F1"), justify="right", no_wrap=True)
+        for at in figures:
+            scores = [f"{at[name]:.2f}" for name in shown]
             table.add_row(at["plan"], *scores, f"{at['layers']:.2f}", f"{at['token_layers']:,.0f}")
         return table
+
+    def write(self, folder: Path) -> list[Path]:
+        """The prediction files of the bundle's own plan."""
+        said = list(self.answers.values())[-1]
+        written = write_predictions(folder, said)
+        if isinstance(self.model.kind, SupportedSpan):
+            HotpotPredictions.of(said).write(folder / PREDICTED)
+            written.append(folder / PREDICTED)
+        return written
 
 
 def _show(evaluation: Evaluation, asked: _Asked | None, output: Path | None, as_json: bool) -> None:
     written = evaluation.save(output) if output else []
     if asked is not None and output:
-        written += write_predictions(output, list(asked.answers.values())[-1])
+        written += asked.write(output)
     if as_json:
         return print_json(evaluation.to_json() | ({"questions": asked.figures} if asked else {}))
     results.print(evaluation.layer_table(), evaluation.table(), *[asked.table()] if asked else [])
@@ -212,7 +233,8 @@ def _foresee(
         rules = [f"{rule.name}, {len(sweep(rule))} points" for rule in swept]
         drawn = PICTURES if swept else PICTURES[:1]
         names = ["evaluation.json", "curves.csv", *[f"{name}.{ending}" for name in drawn for ending in ("png", "svg")]]
-        names += [PREDICTIONS, N_BEST] if model.kind.name == "span" else []
+        names += [PREDICTIONS, N_BEST] if model.kind.windowed else []
+        names += [PREDICTED] if isinstance(model.kind, SupportedSpan) else []
     else:
         rules = ["full depth" if rule is None else str(rule) for rule in files.rules()]
         names = files.names()

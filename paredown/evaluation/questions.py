@@ -1,4 +1,4 @@
-"""Ask a model about texts: questions in, spans of the texts out, however many windows each text takes."""
+"""Ask a model about texts: questions in, answers out, however many windows each text takes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from torch import Tensor
 
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation.spans import SpanAnswer, decode, score_spans
+from paredown.evaluation.support import decode_supported
+from paredown.kinds import SupportedSpan
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.rows import Encoded, as_rows, collate, encode
@@ -40,6 +42,7 @@ class QuestionAnswering:
     stride: int = STRIDE  # tokens from the start of one window to that of the next
     max_answer_length: int = 30  # tokens
     null_threshold: float | None = None  # stay silent where "no answer" is likelier by more logits; None: never
+    support_threshold: float = 0.5  # sentences this likely to support the answer are given, by models that know them
 
     def __post_init__(self) -> None:
         _check_kind(self.model)
@@ -62,19 +65,23 @@ class QuestionAnswering:
             for place, its, layers, tokens in done:
                 logits[place] = its[: len(shown[place])]
                 work[shown[place].number].append((layers, tokens))
-        found = decode(
-            shown,
-            [logits[place] for place in range(len(shown))],
-            max_answer_length=self.max_answer_length,
-            null_threshold=self.null_threshold or 0.0,
-            impossible=self.null_threshold is not None,
-        )
+        found = self._decode(shown, [logits[place] for place in range(len(shown))])
         return [_reply(answer, work[number]) for number, answer in enumerate(found)]
+
+    def _decode(self, shown: list[Window], logits: list[Tensor]) -> list[SpanAnswer]:
+        settings: dict[str, Any] = {
+            "max_answer_length": self.max_answer_length,
+            "null_threshold": self.null_threshold or 0.0,
+            "impossible": self.null_threshold is not None,
+        }
+        if isinstance(self.model.kind, SupportedSpan):
+            return decode_supported(shown, logits, self.support_threshold, **settings)
+        return decode(shown, logits, **settings)
 
     def windows(self, questions: Iterable[Any]) -> list[Window]:
         """What the model reads of the questions."""
         length = window_length(self.model, self.max_length)
-        return windows(self.model.tokenizer, as_questions(questions), length, self.stride)
+        return windows(self.model.tokenizer, as_questions(questions), length, self.stride, kind=self.model.kind)
 
 
 def score_questions(
@@ -105,7 +112,7 @@ def encoded_rows(model: AdaptiveModel, inputs: Any, max_length: int | None = Non
         return list(inputs)
     if not are_questions(model, inputs):
         return encode(model.tokenizer, as_rows(inputs), model.kind, model.labels, max_length)
-    shown = windows(model.tokenizer, as_questions(inputs), window_length(model, max_length), STRIDE)
+    shown = windows(model.tokenizer, as_questions(inputs), window_length(model, max_length), STRIDE, kind=model.kind)
     return [window.encoded for window in shown]
 
 
@@ -117,7 +124,7 @@ def are_questions(model: AdaptiveModel, inputs: Any) -> bool:
     if isinstance(first, Question):
         _check_kind(model)
         return True
-    if model.kind.name == "span" and not isinstance(first, Encoded):
+    if model.kind.windowed and not isinstance(first, Encoded):
         raise BadInput(
             f"this model answers with spans of a text, so its rows are Questions (paredown.tasks), not {first!r:.60}"
         )
@@ -138,9 +145,10 @@ def longest_row(model: AdaptiveModel) -> float:
 
 
 def _check_kind(model: AdaptiveModel) -> None:
-    if model.kind.name != "span":
+    if not model.kind.windowed:
         raise BadSetting(
-            f"questions are answered by a model of spans (task='span'); this one answers {model.kind.name}"
+            "questions are answered by a model of spans (task='span' or 'supported_span'); "
+            f"this one answers {model.kind.name}"
         )
 
 

@@ -28,7 +28,7 @@ class Record:
     doubt: dict[int, Tensor]  # likewise, where the model has learned to doubt
     labels: Tensor | None
     lengths: Tensor  # [rows] tokens
-    counts: Tensor | None = None  # [rows, tokens], only where every token is answered
+    counts: Tensor | None = None  # [rows, tokens, …], only where every token is answered
     plan: Plan = field(default_factory=Plan)  # the depth and the reducer this was recorded with; it has no exit rule
     dropped_to: Tensor | None = None  # [rows, layers run] tokens left in each layer; None: all
     _heard: dict[int, Evidence] = field(default_factory=dict, repr=False, compare=False)
@@ -75,7 +75,7 @@ class Record:
         if getattr(metric, "of_scores", False):  # it ranks rows by how likely class 1 is
             ranked = logits[:, 0] if self.kind.name == "regression" else self.kind.log_probs(logits)[:, 0, 1]
             return ranked.numpy(), self.labels.numpy(), np.arange(len(self))
-        predicted, labels, row = self.kind.predicted(logits), self.labels, torch.arange(len(self))
+        predicted, labels, row = self.kind.judged(logits), self.labels, torch.arange(len(self))
         if self.kind.per_word:
             asked = labels != IGNORED
             predicted, labels, row = predicted[asked], labels[asked], row.unsqueeze(1).expand_as(asked)[asked]
@@ -107,7 +107,7 @@ def record(model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int = 64, 
     model.check(plan)
     order = sorted(range(len(rows)), key=lambda place: -len(rows[place]))
     width = len(rows[order[0]]) if model.kind.per_token else None
-    words = width if model.kind.per_word else None  # only these have a label for each token
+    words = width if model.kind.per_word else None  # only these have a doubt for each token
     heard: list[list[Evidence]] = []
     tokens, asked, labels = [], [], []
     with torch.no_grad(), evaluating(model):
@@ -115,12 +115,12 @@ def record(model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int = 64, 
             chosen = [rows[place] for place in order[start : start + batch_size]]
             batch = collate(chosen, model.tokenizer.pad_token_id, model.device)
             if (right := batch.pop("labels", None)) is not None:
-                labels.append(_kept(right, words, IGNORED, exact=True))
+                labels.append(right)
             said, left = _hear(model, batch, plan)
             heard.append([_kept_evidence(evidence, width, words) for evidence in said])
             tokens.append(left.cpu())
             if width is not None:
-                asked.append(_kept(batch["answer_mask"], width, exact=True))
+                asked.append(_kept(model.kind.counts(batch), width, exact=True))
     back = torch.tensor(order).argsort()
     stops = {evidence.layer: place for place, evidence in enumerate(heard[0])}
     doubted = {layer: place for layer, place in stops.items() if heard[0][place].doubt is not None}
@@ -128,7 +128,7 @@ def record(model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int = 64, 
         model.kind,
         {layer: torch.cat([said[place].logits for said in heard])[back] for layer, place in stops.items()},
         {layer: torch.cat([_doubt(said[place]) for said in heard])[back] for layer, place in doubted.items()},
-        torch.cat(labels)[back] if len(labels) == len(heard) else None,
+        _joined(labels)[back] if len(labels) == len(heard) else None,
         torch.tensor([len(row) for row in rows]),
         torch.cat(asked)[back] if asked else None,
         plan,
@@ -157,6 +157,12 @@ def _kept_evidence(evidence: Evidence, width: int | None, words: int | None) -> 
 def _doubt(evidence: Evidence) -> Tensor:
     assert evidence.doubt is not None
     return evidence.doubt
+
+
+def _joined(labels: list[Tensor]) -> Tensor:
+    """The labels of all batches, as wide as the widest."""
+    width = max(part.shape[1] for part in labels) if labels[0].dim() > 1 else None
+    return torch.cat([_kept(part, width, IGNORED, exact=True) for part in labels])
 
 
 def _kept(value: Tensor, width: int | None, fill: float = 0.0, exact: bool = False) -> Tensor:
