@@ -11,10 +11,14 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from paredown.errors import BadInput
+from paredown.errors import BadInput, BadSetting
+from paredown.kinds import kind_named
+from paredown.registry import tasks
 from paredown.rows import Row
+from paredown.tasks import Question
 from paredown.tasks._columns import LABEL, find_columns
 from paredown.tasks._reading import Columns, _Fault, _item
+from paredown.tasks._records import Records
 from paredown.tasks._table import Numbered, Table, _ended, _json, read_table, without_last_blanks
 
 PIPE = "-"  # standard input or output
@@ -27,12 +31,16 @@ class Incoming:
     """One input row, good or bad."""
 
     line: int
-    row: Row | None
+    row: Row | Question | None
     error: str = ""
 
     def chained(self, before: str) -> str:
         """A digest of this row and all before it."""
-        said = repr((self.row and (self.row.text, self.row.pair), self.error))
+        if isinstance(self.row, Question):
+            read: Any = (self.row.id, self.row.question, self.row.context)
+        else:
+            read = self.row and (self.row.text, self.row.pair)
+        said = repr((read, self.error))
         return hashlib.sha256((before + said).encode()).hexdigest()
 
 
@@ -76,6 +84,20 @@ def open_source(path: str, text: str | None, pair: str | None, header: bool = Tr
     columns = _columns(table.source, names, text, pair, words) if names else Columns(("text",))
     found = (_incoming(line, record, columns, words) for line, record in rows)
     return Source(table.source, table.unit, size, columns.text[0], columns.pair, found)
+
+
+def open_questions(path: str, task: str) -> Source:
+    """The questions of a file in a task's format."""
+    reader = tasks.make(task)
+    if not isinstance(reader, Records) or not kind_named(reader.kind).windowed:
+        raise BadSetting(f"the task {task} does not ask questions about a text; leave --task out and name columns")
+    if path == PIPE:
+        raise BadSetting(f"the questions of {task} are read from a file, not from standard input")
+    rows = (
+        Incoming(number, None, f"{place}: {asked}") if isinstance(asked, str) else Incoming(number, asked)
+        for number, (place, asked) in enumerate(reader._found(Path(path)), 1)
+    )
+    return Source(path, "question", Path(path).stat().st_size, "question", "context", rows)
 
 
 def _columns(source: str, names: tuple[str, ...], text: str | None, pair: str | None, words: bool) -> Columns:
