@@ -33,7 +33,7 @@ class Trace:
     logits: dict[int, Tensor]  # by layer number, in the order the layers ran
     doubt: dict[int, Tensor]  # likewise, where the model has learned to doubt
     stock: Tensor  # what the model's own classifier says at the end
-    counts: Tensor  # [rows, tokens] tokens whose answer counts; of a choice [questions, options]
+    counts: Tensor  # [rows, tokens, …] tokens whose answer counts; of a choice [questions, options]
     last: int  # number of the last layer run
 
     @property
@@ -187,7 +187,7 @@ class AdaptiveModel(Growing):
         head: Any = self.heads[str(layer)]
         feature, doubt = head.feature(self.walk.finish(hidden), mask), None
         if self.doubt is not None:
-            read = feature[:, :1] if self.kind.points else feature  # one doubt of the place
+            read = feature[:, :1] if self.kind.windowed else feature  # one doubt of the window
             doubt = self.kind.averaged(self.doubt(read).float().sigmoid().flatten(1), counts)
         return self.kind.ruled_out(head.score(feature), counts), doubt
 
@@ -284,7 +284,7 @@ class AdaptiveModel(Growing):
         self, inputs: Any, plan: Plan | None = None, batch_size: int = 32, max_length: int | None = None
     ) -> list[Prediction]:
         """Predictions for texts, pairs, questions with options or a dataset, in the order they came."""
-        if self.kind.points:
+        if self.kind.windowed:
             asker = "CandidateAnswering" if self.kind.name == "marked" else "QuestionAnswering"
             raise BadInput(f"questions are asked through paredown.evaluation.{asker}")
         asked = [replace(row, label=None) for row in as_rows(inputs, self.kind)]

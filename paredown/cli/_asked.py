@@ -12,21 +12,25 @@ from rich.table import Table
 
 from paredown.evaluation import (
     CandidateAnswering,
+    HotpotPredictions,
     QuestionAnswering,
     score_candidates,
     score_choices,
+    score_hotpot,
     score_spans,
     score_trivia,
     write_candidates,
     write_letters,
     write_predictions,
 )
+from paredown.evaluation.hotpot import PREDICTED
 from paredown.evaluation.spans import N_BEST, PREDICTIONS
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.registry import tasks
 
 BATCH = 64  # rows of a batch
+SHOWN = ("accuracy", "exact", "em", "f1", "sp_em", "sp_f1", "joint_em", "joint_f1")  # in a table, where there are such
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,6 @@ class Asked(ABC):
     questions: list[Any]
     max_length: int | None
     task: str | None  # of the catalogue: who says how to score
-    columns: ClassVar[dict[str, str]] = {"accuracy": "accuracy"}  # of the table, and the figure in each
     files: ClassVar[tuple[str, ...]] = (PREDICTIONS,)
 
     @abstractmethod
@@ -76,16 +79,17 @@ class Asked(ABC):
     def table(self) -> Table:
         title = f"official score of {len(self.questions):,} questions"
         table = Table("plan", title=title, title_justify="left")
-        for name in (*self.columns, "layers", "token-layers"):
-            table.add_column(name, justify="right", no_wrap=True)
-        for at in self.figures:
-            scores = [f"{at[figure]:.2f}" for figure in self.columns.values()]
+        figures = self.figures
+        shown = [name for name in SHOWN if name in figures[0]]
+        for name in (*shown, "layers", "token-layers"):
+            table.add_column(name.replace("_", " ").replace("f1", "F1"), justify="right", no_wrap=True)
+        for at in figures:
+            scores = [f"{at[name]:.2f}" for name in shown]
             table.add_row(at["plan"], *scores, f"{at['layers']:.2f}", f"{at['token_layers']:,.0f}")
         return table
 
 
 class Spans(Asked):
-    columns: ClassVar[dict[str, str]] = {"exact": "exact", "F1": "f1"}
     files: ClassVar[tuple[str, ...]] = (PREDICTIONS, N_BEST)
 
     def ask(self, plan: Plan) -> list[Any]:
@@ -95,11 +99,22 @@ class Spans(Asked):
         return asking.answers(self.questions, plan, BATCH)
 
     def score(self, said: list[Any]) -> dict[str, float | int]:
-        score = score_trivia if self.task and tasks.make(self.task).metric == "trivia_f1" else score_spans
-        return score(self.questions, said)
+        headline = tasks.make(self.task).metric if self.task else None
+        if headline == "hotpot_f1":
+            return score_hotpot(self.questions, HotpotPredictions.of(said))
+        return (score_trivia if headline == "trivia_f1" else score_spans)(self.questions, said)
 
     def write(self, folder: Path) -> list[Path]:
         return write_predictions(folder, self.own)
+
+
+class SupportedSpans(Spans):
+    files: ClassVar[tuple[str, ...]] = (*Spans.files, PREDICTED)
+
+    def write(self, folder: Path) -> list[Path]:
+        written = super().write(folder)
+        HotpotPredictions.of(self.own).write(folder / PREDICTED)
+        return [*written, folder / PREDICTED]
 
 
 class Options(Asked):
@@ -124,4 +139,9 @@ class Candidates(Asked):
         return write_candidates(folder, self.own)
 
 
-ASKED: dict[str, type[Asked]] = {"span": Spans, "choice": Options, "marked": Candidates}  # by kind of answer
+ASKED: dict[str, type[Asked]] = {  # by kind of answer
+    "span": Spans,
+    "supported_span": SupportedSpans,
+    "choice": Options,
+    "marked": Candidates,
+}

@@ -11,13 +11,16 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from paredown.errors import BadInput
+from paredown.errors import BadInput, BadSetting
+from paredown.evaluation.questions import ASKED
 from paredown.kinds import KINDS, Kind
+from paredown.registry import tasks
 from paredown.rows import Choices, Row, as_rows
+from paredown.tasks import Question
 from paredown.tasks._columns import LABEL, find_columns
 from paredown.tasks._questions import JSON, Fault
 from paredown.tasks._reading import Columns, _Fault, _Item, _item, _value
-from paredown.tasks._records import numbered_records
+from paredown.tasks._records import Records, numbered_records
 from paredown.tasks._table import Numbered, Table, _ended, _json, read_table, without_last_blanks
 from paredown.tasks.wikihop import question_of
 
@@ -33,7 +36,7 @@ class Incoming:
     """One input row, good or bad."""
 
     line: int
-    row: Row | Choices | None
+    row: Row | Question | Choices | None
     error: str = ""
 
     def chained(self, before: str) -> str:
@@ -105,6 +108,21 @@ def _question(line: int, record: dict[str, Any] | str) -> Incoming:
         return Incoming(line, question_of(asked | {name: _listed(record, name) for name in LISTS}))
     except (Fault, _Fault) as fault:
         return _bad(line, fault)
+
+
+def open_questions(path: str, task: str, kind: Kind) -> Source:
+    """The questions of a file in a task's format, such as models of the kind are asked."""
+    reader = tasks.make(task)
+    if not isinstance(reader, Records) or ASKED.get(reader.kind) is not ASKED[kind.name]:
+        said = f"the task {task} does not ask questions about a text that {kind.name} answers"
+        raise BadSetting(f"{said}; leave --task out and name columns")
+    if path == PIPE:
+        raise BadSetting(f"the questions of {task} are read from a file, not from standard input")
+    rows = (
+        Incoming(number, None, f"{place}: {asked}") if isinstance(asked, str) else Incoming(number, asked)
+        for number, (place, asked) in enumerate(reader._found(Path(path)), 1)
+    )
+    return Source(path, "question", Path(path).stat().st_size, "question", "context", rows)
 
 
 def _columns(source: str, names: tuple[str, ...], text: str | None, pair: str | None, words: bool) -> Columns:

@@ -13,6 +13,7 @@ from paredown.evaluation.record import Record, record
 from paredown.evaluation.replay import SPEEDS, Replay, curve, replay, sweep
 from paredown.evaluation.report import Evaluation, evaluate
 from paredown.evaluation.spans import SpanAnswer, decode, score_spans, write_predictions
+from paredown.evaluation.support import decode_supported
 from paredown.evaluation.trivia import score_trivia
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "compare",
     "curve",
     "decode",
+    "decode_supported",
     "elue_score",
     "evaluate",
     "front",

@@ -1,4 +1,4 @@
-"""Ask a model about texts: questions in, spans of the texts out, however many windows each text takes."""
+"""Ask a model about texts: questions in, answers out, however many windows each text takes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from torch import Tensor
 
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation.spans import SpanAnswer, decode, score_spans
+from paredown.evaluation.support import decode_supported
+from paredown.kinds import SupportedSpan
 from paredown.longer import can_read, learned_positions
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
@@ -22,7 +24,12 @@ from paredown.tasks._candidates import LENGTH as MARKED_LENGTH
 
 LENGTH = 384  # tokens of a window where nobody says, if the encoder can read as many
 STRIDE = 128
-ASKED: dict[str, type] = {"span": Question, "choice": Choices, "marked": Choices}  # what models of a kind are asked
+ASKED: dict[str, type] = {  # what models of a kind are asked
+    "span": Question,
+    "supported_span": Question,
+    "choice": Choices,
+    "marked": Choices,
+}
 
 
 @dataclass(frozen=True)
@@ -43,9 +50,10 @@ class QuestionAnswering:
     stride: int = STRIDE  # tokens from the start of one window to that of the next
     max_answer_length: int = 30  # tokens
     null_threshold: float | None = None  # stay silent where "no answer" is likelier by more logits; None: never
+    support_threshold: float = 0.5  # sentences this likely to support the answer are given, by models that know them
 
     def __post_init__(self) -> None:
-        check_kind(self.model, "span")
+        check_kind(self.model, "span", "supported_span")
         window_length(self.model, self.max_length)
 
     def __call__(self, question: str, context: str, plan: Plan | None = None) -> Reply:
@@ -55,19 +63,22 @@ class QuestionAnswering:
         """One for each question (or pair of a question and a text), in order; `batch_size` counts windows."""
         shown = self.windows(questions)
         logits, work = answer_windows(self.model, shown, plan, batch_size)
-        found = decode(
-            shown,
-            logits,
-            max_answer_length=self.max_answer_length,
-            null_threshold=self.null_threshold or 0.0,
-            impossible=self.null_threshold is not None,
-        )
-        return [Reply(**vars(answer), **work[number]) for number, answer in enumerate(found)]
+        return [Reply(**vars(answer), **work[number]) for number, answer in enumerate(self._decode(shown, logits))]
+
+    def _decode(self, shown: list[Window], logits: list[Tensor]) -> list[SpanAnswer]:
+        settings: dict[str, Any] = {
+            "max_answer_length": self.max_answer_length,
+            "null_threshold": self.null_threshold or 0.0,
+            "impossible": self.null_threshold is not None,
+        }
+        if isinstance(self.model.kind, SupportedSpan):
+            return decode_supported(shown, logits, self.support_threshold, **settings)
+        return decode(shown, logits, **settings)
 
     def windows(self, questions: Iterable[Any]) -> list[Window]:
         """What the model reads of the questions."""
         length = window_length(self.model, self.max_length)
-        return windows(self.model.tokenizer, as_questions(questions), length, self.stride)
+        return windows(self.model.tokenizer, as_questions(questions), length, self.stride, kind=self.model.kind)
 
 
 def answer_windows(
@@ -139,7 +150,7 @@ def encoded_rows(model: AdaptiveModel, inputs: Any, max_length: int | None = Non
     if model.kind.name == "marked":
         marked = marked_windows(model.tokenizer, as_choices(inputs), window_length(model, max_length, MARKED_LENGTH))
         return [window.encoded for window in marked if not window.misses]
-    shown = windows(model.tokenizer, as_questions(inputs), window_length(model, max_length), STRIDE)
+    shown = windows(model.tokenizer, as_questions(inputs), window_length(model, max_length), STRIDE, kind=model.kind)
     return [window.encoded for window in shown]
 
 
@@ -150,11 +161,11 @@ def are_questions(model: AdaptiveModel, inputs: Any) -> bool:
     first = inputs[0] if isinstance(inputs, Sequence) else inputs
     wanted = ASKED.get(model.kind.name)
     if wanted is not None and isinstance(first, wanted):
-        return model.kind.points  # of a choice, each option is a row as texts are
+        return model.kind.windowed  # of a choice, each option is a row as texts are
     if isinstance(first, tuple(ASKED.values())):
         kinds = " or ".join(kind for kind, asked in ASKED.items() if isinstance(first, asked))
         raise BadSetting(f"a {type(first).__name__} is for models of {kinds}; this one answers {model.kind.name}")
-    if wanted is not None and model.kind.points and not isinstance(first, Encoded):
+    if wanted is not None and model.kind.windowed and not isinstance(first, Encoded):
         named = f"{wanted.__name__} values of paredown.tasks"
         raise BadInput(f"this model answers {model.kind.name}: its rows are {named}, not {first!r:.60}")
     return False
@@ -181,8 +192,9 @@ def longest_row(model: AdaptiveModel) -> float:
     return min(model.tokenizer.model_max_length, most)
 
 
-def check_kind(model: AdaptiveModel, wanted: str) -> None:
-    if model.kind.name != wanted:
+def check_kind(model: AdaptiveModel, *wanted: str) -> None:
+    if model.kind.name not in wanted:
+        kinds = " or ".join(map(repr, wanted))
         raise BadSetting(
-            f"these questions are answered by a model of the kind {wanted!r}; this one answers {model.kind.name}"
+            f"these questions are answered by a model of the kind {kinds}; this one answers {model.kind.name}"
         )

@@ -105,7 +105,7 @@ class _Layout:
             ids = self.frame.around(head, shown)
             at = before + len(head) + len(self.frame.special[1])
             stays = set(range(len(ids["input_ids"]))) - set(range(at, at + len(shown)))
-            label = (first[asked.label],) if known and asked.label is not None else None
+            label = ((first[asked.label],),) if known and asked.label is not None else None
             encoded = Encoded(ids, label, first, tuple(sorted(stays)) if self.protect else None)
             yield MarkedWindow(encoded, asked, number)
 

@@ -106,6 +106,21 @@ def test_predict_answers_every_question(bundle: Path, tmp_path: Path, incoming: 
         assert float(found["score"]) == pytest.approx(choice.score, abs=1e-3)
 
 
+def test_predict_reads_and_writes_the_official_files(bundle: Path, tmp_path: Path, capsys: Any) -> None:
+    rows = hops(8, 1)
+    asked = write(tmp_path / "test.json", rows)
+    given = ("predict", bundle, asked, "--task", "wikihop")
+    assert run(*given[:3], tmp_path / "said.json", *given[3:]) == 0
+    said = json.loads((tmp_path / "said.json").read_text())
+    found = CandidateAnswering(AdaptiveModel.from_pretrained(bundle)).answers(made_choices(8, 3, 1))
+    assert said == {row["id"]: choice.text for row, choice in zip(rows, found, strict=True)}
+    assert run(*given[:3], tmp_path / "said.csv", *given[3:]) == 0
+    assert [row["id"] for row in records(tmp_path / "said.csv")] == [row["id"] for row in rows]
+    capsys.readouterr()
+    assert run("predict", bundle, asked, tmp_path / "other.jsonl", "--task", "squad") != 0
+    assert "the task squad does not ask questions about a text that marked answers" in capsys.readouterr().err
+
+
 def test_predict_goes_on(bundle: Path, tmp_path: Path, monkeypatch: Any) -> None:
     from paredown.cli import predict as command
     from paredown.cli._outgoing import ToFile

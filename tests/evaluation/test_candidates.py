@@ -206,7 +206,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         CandidateAnswering(spans)
     with pytest.raises(BadSetting, match="a Choices is for models of choice or marked; this one answers span"):
         train(spans, "finetune", QUESTIONS, output=tmp_path, progress=False)
-    with pytest.raises(BadSetting, match="a Question is for models of span; this one answers marked"):
+    with pytest.raises(BadSetting, match="a Question is for models of span or supported_span; this one answers marked"):
         evaluate(asking().model, [Question("a", "who?", "me")])
     with pytest.raises(BadInput, match="rows are Choices values"):
         evaluate(asking().model, [{"text": "a", "label": 1}])

@@ -148,7 +148,7 @@ def test_windows_are_rows(questions: list[Question]) -> None:
     model = span_model()
     rows = encoded_rows(model, [*questions, Question("none", "who?", "nobody", impossible=True)])
     assert len(rows) > len(questions) + 1
-    assert rows[-1].label == (0, 0) and max(map(len, rows)) == 96
+    assert rows[-1].label == ((0, 0),) and max(map(len, rows)) == 96
     assert encoded_rows(model, rows) == rows
 
 

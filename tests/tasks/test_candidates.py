@@ -27,13 +27,13 @@ def test_the_layout() -> None:
     (tokens,) = shown(tokenizer, ASKED)
     head = "[CLS] what town [unused1] river [unused1] the bridge [unused1] built [SEP]".split()
     assert tokens == head + "[unused2] the town [unused2] of the river and the bridge [SEP]".split()
-    assert window.encoded.first == (3, 5, 8) and window.encoded.label == (5,) and not window.misses
+    assert window.encoded.first == (3, 5, 8) and window.encoded.label == ((5,),) and not window.misses
     assert window.encoded.protected == (*range(len(head)), len(tokens) - 1)
     assert window.encoded.ids["token_type_ids"] == [0] * len(head) + [1] * (len(tokens) - len(head))
     (free,) = marked_windows(tokenizer, [ASKED], protect=False)
     assert free.encoded.protected is None and free.encoded.ids == window.encoded.ids
     inputs = collate([window.encoded, free.encoded], 0)
-    assert inputs["labels"].tolist() == [[5], [5]] and inputs["answer_mask"].sum(1).tolist() == [3, 3]
+    assert inputs["labels"].tolist() == [[[5]], [[5]]] and inputs["answer_mask"].sum(1).tolist() == [3, 3]
     assert "[unused1]" in tokenizer.get_vocab() and tokenizer.tokenize("[unused1]") != ["[unused1]"]  # left as it was
 
 
@@ -60,7 +60,7 @@ def test_every_window_has_the_candidates_and_all_have_the_supports(make: Any, st
         assert max(map(len, own)) == length
         head = len(own[0].protected or ()) - 1
         markers = {(one.first, one.label, tuple(one.ids["input_ids"][:head])) for one in own}
-        assert len(markers) == 1 and own[0].label == ((own[0].first or ())[asked.label or 0],)
+        assert len(markers) == 1 and own[0].label == (((own[0].first or ())[asked.label or 0],),)
         room, body = length - head - 1, whole[number][head:-1]
         step = min(stride or room, room)
         assert [one.ids["input_ids"][head:-1] for one in own[:-1]] == [
