@@ -221,7 +221,7 @@ def _asking(
     if ASKED.get(model.kind.name) is Question:
         return QuestionAnswering(model, max_length, **given)  # type: ignore[arg-type]
     if given:
-        raise BadSetting(f"--null-threshold is for bundles that answer questions; this one answers {model.kind.name}")
+        raise BadSetting(f"--null-threshold is for bundles that answer with spans; this one answers {model.kind.name}")
     return CandidateAnswering(model, max_length) if model.kind.name == "marked" else None
 
 
