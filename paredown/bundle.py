@@ -45,9 +45,9 @@ def load(
 ) -> AdaptiveModel:
     """A model from a bundle, a Hugging Face folder or a hub id.
 
-    `task` is a kind of answer (single_label, multi_label, regression, token_label, span, choice) or a task of the
-    catalogue; a bundle knows its own, and so does a checkpoint for multiple choice. `depth` keeps the first so many
-    layers. Other settings (dtype, revision, attn_implementation, …) go to transformers.
+    `task` is a kind of answer (single_label, multi_label, regression, token_label, span, supported_span, choice,
+    marked) or a task of the catalogue; a bundle knows its own, and so does a checkpoint for multiple choice. `depth`
+    keeps the first so many layers. Other settings (dtype, revision, attn_implementation, …) go to transformers.
     """
     folder = Path(source)
     facts = _facts(folder) if (folder / FACTS).is_file() else None
@@ -191,9 +191,12 @@ def kind_of(task: str | None) -> tuple[Kind, list[str] | None]:
 def labels_of(kind: Kind, number: int | None, names: list[str] | None) -> list[str] | None:
     if names is not None and number is not None and len(names) != number:
         raise BadSetting(f"num_labels={number}, but {len(names)} labels are named: {', '.join(names)}")
-    if kind.grouped and (names is not None or number not in (None, 1)):
-        raise BadSetting("the answers of a choice are the options of each question; leave labels and num_labels out")
-    if names is None and (kind.name == "regression" or kind.grouped):
+    if kind.outputs:
+        if names is not None or number not in (None, len(kind.outputs)):
+            said = f"a model of the kind {kind.name!r} says {', '.join(kind.outputs)}"
+            raise BadSetting(f"{said}, whatever the question; leave labels and num_labels out")
+        return list(kind.outputs)
+    if names is None and kind.name == "regression":
         number = number or 1
     return names if names is not None else None if number is None else [f"LABEL_{place}" for place in range(number)]
 

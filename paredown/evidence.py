@@ -18,7 +18,7 @@ class Evidence:
     kind: Kind
     logits: Tensor  # [rows, labels], or [rows, tokens, labels] where every token is answered; [questions, options]
     layer: int  # layers run so far, from 1
-    counts: Tensor | None = None  # what may be answered, [rows, tokens] or [questions, options]; None: every label
+    counts: Tensor | None = None  # what may be answered, [rows, tokens, …] or [questions, options]; None: every label
     doubt: Tensor | None = None  # [rows, 1 or tokens] learned estimate of being wrong, 0..1; None without one
 
     @cached_property
@@ -28,10 +28,8 @@ class Evidence:
 
     @property
     def classes(self) -> int | Tensor:
-        """How many there are; [rows, 1] where that differs from row to row: the tokens or options that may be it."""
-        if self.counts is None or self.kind.per_word:
-            return int(self.log_probs.shape[-1])
-        return self.counts.sum(1, keepdim=True)
+        """How many there are; [rows, 1 or items] where that differs: the tokens or options that may be it."""
+        return self.kind.classes(self.log_probs, self.counts)
 
     @cached_property
     def predicted(self) -> Tensor:

@@ -33,7 +33,7 @@ class Trace:
     logits: dict[int, Tensor]  # by layer number, in the order the layers ran
     doubt: dict[int, Tensor]  # likewise, where the model has learned to doubt
     stock: Tensor  # what the model's own classifier says at the end
-    counts: Tensor  # [rows, tokens] tokens whose answer counts; of a choice [questions, options]
+    counts: Tensor  # [rows, tokens, …] tokens whose answer counts; of a choice [questions, options]
     last: int  # number of the last layer run
 
     @property
@@ -188,7 +188,7 @@ class AdaptiveModel(Growing):
         head: Any = self.heads[str(layer)]
         feature, doubt = head.feature(self.walk.finish(hidden), mask), None
         if self.doubt is not None:
-            read = feature[:, :1] if self.kind.per_token and not self.kind.per_word else feature  # of a span: one doubt
+            read = feature[:, :1] if self.kind.windowed else feature  # one doubt of the window
             doubt = self.kind.averaged(self.doubt(read).float().sigmoid().flatten(1), counts)
         return self.kind.ruled_out(head.score(feature), counts), doubt
 
@@ -285,8 +285,9 @@ class AdaptiveModel(Growing):
         self, inputs: Any, plan: Plan | None = None, batch_size: int = 32, max_length: int | None = None
     ) -> list[Prediction]:
         """Predictions for texts, pairs, questions with options or a dataset, in the order they came."""
-        if self.kind.name == "span":
-            raise BadInput("questions are asked through paredown.evaluation.QuestionAnswering")
+        if self.kind.windowed:
+            asker = "CandidateAnswering" if self.kind.name == "marked" else "QuestionAnswering"
+            raise BadInput(f"questions are asked through paredown.evaluation.{asker}")
         asked = [replace(row, label=None) for row in as_rows(inputs, self.kind)]
         rows = encode(self.tokenizer, asked, self.kind, self.labels, max_length)
         found: dict[int, Prediction] = {}

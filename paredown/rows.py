@@ -47,9 +47,10 @@ class Encoded:
     """One row as token ids, without padding; or a question, whose options are such rows."""
 
     ids: dict[str, list[int]] = field(default_factory=dict)  # input_ids, and token_type_ids where the encoder has them
-    label: Any = None  # as numbers
+    label: Any = None  # as numbers; of a window, all places that are right: pairs of first and last token, or a marker
     first: tuple[int, ...] | None = None  # places where a word's answer is read; only where every token is answered
     protected: tuple[int, ...] | None = None  # places that must not be dropped beside the first
+    sentences: tuple[int, ...] | None = None  # places where a sentence begins; only where support is asked for
     options: tuple[Encoded, ...] = ()
 
     def __len__(self) -> int:
@@ -230,14 +231,18 @@ def collate(rows: Sequence[Encoded], pad_id: int, device: Any = None, multiple: 
         fill = pad_id if name == "input_ids" else 0
         batch[name] = torch.tensor([row.ids[name] + [fill] * (width - len(row)) for row in rows])
     batch["attention_mask"] = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
-    for name, places in (("answer_mask", [row.first for row in rows]), ("protected", [row.protected for row in rows])):
+    for name, source in (("answer_mask", "first"), ("protected", "protected"), ("sentence_mask", "sentences")):
+        places = [getattr(row, source) for row in rows]
         if any(its is not None for its in places):
             batch[name] = torch.zeros(len(rows), width, dtype=torch.bool)
             for row, its in enumerate(places):
                 batch[name][row, list(its or ())] = True
     if all(row.label is not None for row in rows):
         labels = [row.label for row in rows]
-        if rows[0].first is not None and isinstance(labels[0], list):  # one for each token; a span is a pair
-            labels = [label + [IGNORED] * (width - len(label)) for label in labels]
+        if rows[0].first is not None and isinstance(labels[0], list):  # it ends in one number for each token
+            labels = [row.label + [IGNORED] * (width - len(row)) for row in rows]
+        elif rows[0].first is not None:  # all places that are right
+            most, nowhere = max(map(len, labels)), (IGNORED,) * len(labels[0][0])
+            labels = [[*places, *[nowhere] * (most - len(places))] for places in labels]
         batch["labels"] = torch.tensor(labels)
     return {name: value.to(device) for name, value in batch.items()}

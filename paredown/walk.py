@@ -255,16 +255,7 @@ class Walk:
         return _close(cut.hidden[cut.mask], hidden.hidden[hidden.mask], self._leak)
 
     def sample(self, rows: int, tokens: int, padding: int = 0) -> dict[str, Tensor]:
-        """A plain batch; the first row ends with `padding` padded places."""
-        config = self.base.config
-        pad = getattr(config, "pad_token_id", None)
-        pad = 0 if pad is None else pad
-        usable = torch.tensor([token for token in range(min(config.vocab_size, 97)) if token > 4 and token != pad])
-        ids = usable[torch.arange(rows * tokens).mul(7).add(3) % len(usable)].view(rows, tokens).to(self.base.device)
-        mask = torch.ones_like(ids)
-        if padding:
-            ids[0, -padding:], mask[0, -padding:] = pad, 0
-        return {"input_ids": ids, "attention_mask": mask}
+        return plain_batch(self.base, rows, tokens, padding)
 
     # Recording
 
@@ -340,6 +331,19 @@ def _fill(tree: Any, arguments: tuple[Argument, ...]) -> Any:
     if isinstance(tree, dict):
         return {key: _fill(item, arguments) for key, item in tree.items()}
     return tree
+
+
+def plain_batch(model: PreTrainedModel, rows: int, tokens: int, padding: int = 0) -> dict[str, Tensor]:
+    """Some tokens for an encoder to read; the first row ends with `padding` padded places."""
+    config = model.config
+    pad = getattr(config, "pad_token_id", None)
+    pad = 0 if pad is None else pad
+    usable = torch.tensor([token for token in range(min(config.vocab_size, 97)) if token > 4 and token != pad])
+    ids = usable[torch.arange(rows * tokens).mul(7).add(3) % len(usable)].view(rows, tokens).to(model.device)
+    mask = torch.ones_like(ids)
+    if padding:
+        ids[0, -padding:], mask[0, -padding:] = pad, 0
+    return {"input_ids": ids, "attention_mask": mask}
 
 
 def _with_padded_row(inputs: dict[str, Tensor], hide: tuple[int, ...] = ()) -> dict[str, Tensor]:

@@ -121,7 +121,7 @@ def adaptive(
 ) -> AdaptiveModel:
     """A tiny model with heads and doubt, random but large enough for rows to leave at different layers."""
     of_kind = KINDS[kind]
-    changes = {"num_labels": {"regression": 1, "span": 2, "choice": 1}.get(kind, 3), **changes}
+    changes = {"num_labels": outputs(kind), **changes}
     model = AdaptiveModel(tiny(family, getattr(transformers, of_kind.auto_class), seed, **changes), tokenizer, of_kind)
     if head is not None:
         model.grow_heads(head)
@@ -136,6 +136,11 @@ def adaptive(
                     parameter.copy_(1.5 * noise * parameter.shape[-1] ** -0.5)
     model.plan = Plan.of(plan)
     return model.eval()
+
+
+def outputs(kind: str) -> int:
+    """How many logits an answer of this kind has; three where the data would decide."""
+    return {"regression": 1, "span": 2}.get(kind, len(KINDS[kind].outputs) or 3)
 
 
 def batch(vocabulary: int, lengths: list[int], width: int | None = None, seed: int = 0) -> dict[str, torch.Tensor]:

@@ -9,6 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from paredown.errors import BadInput, BadSetting
+from paredown.evaluation.metrics import USUAL
+from paredown.evaluation.questions import ASKED
+from paredown.kinds import kind_named
 from paredown.registry import tasks
 from paredown.tasks import Bad, Questions, Read
 from paredown.tasks._records import Records
@@ -51,14 +54,14 @@ class Source:
             return self._of_task(tasks.make(self.task), path, split)
         if not path:
             return None
-        if kind in ("span", "choice"):
-            raise BadSetting(f"{path}: name the --task that reads its questions: squad, squad_v2, mrqa, race, …")
+        if kind in ASKED:
+            raise BadSetting(f"{path}: name the --task that reads its questions: squad, hotpotqa, race, wikihop, …")
         columns: dict[str, Any] = self.columns or {}
         return read_rows(path, **columns, labels=labels, kind=kind, skip_bad_rows=self.skip_bad_rows)
 
     def more(self, path: str, kind: str) -> Any:
         """Rows that need no label: questions in the task's format, texts in any."""
-        task = self.task if kind in ("span", "choice") else None
+        task = self.task if kind in ASKED else None
         return Source(task, None, {"train": path}, self.columns, self.skip_bad_rows).read("train")
 
     def _of_task(self, task: Any, path: str | None, split: str) -> Any:
@@ -76,7 +79,7 @@ class Source:
 
 def metrics_of(rows: Any, task: str | None) -> list[str]:
     """The metrics of rows, the headline first; ranked rows have one of their own."""
-    if rows.kind == "span":
-        return ["span_f1"]  # of windows; the tasks' own figures are of whole questions
+    if (kind := kind_named(rows.kind)).windowed:
+        return [USUAL[kind.name]]  # of windows; the tasks' own figures are of whole questions
     own = () if task is None or rows.groups is not None else tasks.make(task).metrics
     return list(own) or [rows.metric]

@@ -11,17 +11,24 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from paredown.errors import BadInput
+from paredown.errors import BadInput, BadSetting
+from paredown.evaluation.questions import ASKED
 from paredown.kinds import KINDS, Kind
+from paredown.registry import tasks
 from paredown.rows import Choices, Row, as_rows
+from paredown.tasks import Question
 from paredown.tasks._columns import LABEL, find_columns
+from paredown.tasks._questions import JSON, Fault
 from paredown.tasks._reading import Columns, _Fault, _Item, _item, _value
+from paredown.tasks._records import Records, numbered_records
 from paredown.tasks._table import Numbered, Table, _ended, _json, read_table, without_last_blanks
+from paredown.tasks.wikihop import question_of
 
 PIPE = "-"  # standard input or output
 LOOKED_AT = 1000  # json lines have no header: so many records tell the columns
 WORDS = ("tokens", "words")  # columns that hold a list of words, where every word is answered
 OPTIONS = "options"  # the column that holds a list of them, where one is chosen
+LISTS = ("candidates", "supports")  # the columns that hold lists, where a marked candidate is chosen
 
 
 @dataclass(frozen=True)
@@ -29,14 +36,12 @@ class Incoming:
     """One input row, good or bad."""
 
     line: int
-    row: Row | Choices | None
+    row: Row | Question | Choices | None
     error: str = ""
 
     def chained(self, before: str) -> str:
         """A digest of this row and all before it."""
-        read = (self.row.text, self.row.pair) if isinstance(self.row, Row) else self.row
-        said = repr((read, self.error))
-        return hashlib.sha256((before + said).encode()).hexdigest()
+        return hashlib.sha256((before + repr((self.row, self.error))).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,45 @@ def open_source(path: str, text: str | None, pair: str | None, header: bool, kin
     return Source(table.source, table.unit, size, columns.text[0], columns.pair, found)
 
 
+def open_candidates(path: str, header: bool = True) -> Source:
+    """Questions in WikiHop's format; its JSON file too. In csv and tsv lists are written as JSON."""
+    if path == PIPE:
+        table = _standard_input()
+    elif path.lower().endswith(JSON):
+        items = enumerate((record for _, record in numbered_records(Path(path))), 1)
+        table = Table(path, None, items, unit="item")
+    else:
+        table = read_table(Path(path), header=header)
+    found = (_question(line, record) for line, record in table.rows)
+    size = None if path == PIPE else Path(path).stat().st_size
+    return Source(table.source, table.unit, size, "query", ", ".join(LISTS), found)
+
+
+def _question(line: int, record: dict[str, Any] | str) -> Incoming:
+    if isinstance(record, str):
+        return Incoming(line, None, record)
+    asked = {"id": str(line), "query": record.get("query")}
+    try:
+        return Incoming(line, question_of(asked | {name: _listed(record, name) for name in LISTS}))
+    except (Fault, _Fault) as fault:
+        return _bad(line, fault)
+
+
+def open_questions(path: str, task: str, kind: Kind) -> Source:
+    """The questions of a file in a task's format, such as models of the kind are asked."""
+    reader = tasks.make(task)
+    if not isinstance(reader, Records) or ASKED.get(reader.kind) is not ASKED[kind.name]:
+        said = f"the task {task} does not ask questions about a text that {kind.name} answers"
+        raise BadSetting(f"{said}; leave --task out and name columns")
+    if path == PIPE:
+        raise BadSetting(f"the questions of {task} are read from a file, not from standard input")
+    rows = (
+        Incoming(number, None, f"{place}: {asked}") if isinstance(asked, str) else Incoming(number, asked)
+        for number, (place, asked) in enumerate(reader._found(Path(path)), 1)
+    )
+    return Source(path, "question", Path(path).stat().st_size, "question", "context", rows)
+
+
 def _columns(source: str, names: tuple[str, ...], text: str | None, pair: str | None, words: bool) -> Columns:
     if words and text is None:
         text = next((name for name in WORDS if name in names), None)
@@ -105,18 +149,26 @@ def _incoming(line: int, record: dict[str, Any] | str, columns: Columns, kind: K
         if kind.grouped and isinstance(record, dict):
             return Incoming(line, _choices(item, record))
     except _Fault as fault:
-        return Incoming(line, None, str(fault).encode("utf-8", "replace").decode())  # it may quote what is no UTF-8
+        return _bad(line, fault)
     return Incoming(line, Row(item.text, item.pair))
 
 
 def _choices(item: _Item, record: dict[str, Any]) -> Choices:
-    """A question with its options: a list, as JSON where cells are text."""
-    options = _value(record.get(OPTIONS), "multi_label")
+    """A question with its options."""
     try:
-        (asked,) = as_rows(Choices(str(item.line), item.pair or "", item.text, options), KINDS["choice"])
+        asked = Choices(str(item.line), item.pair or "", item.text, _listed(record, OPTIONS))
+        return as_rows(asked, KINDS["choice"])[0]
     except BadInput as error:
         raise _Fault(str(error).partition(": ")[2]) from None
-    return asked
+
+
+def _listed(record: dict[str, Any], column: str) -> Any:
+    """A list, which stands as JSON where cells are text."""
+    return _value(record.get(column), "multi_label")
+
+
+def _bad(line: int, fault: Exception) -> Incoming:
+    return Incoming(line, None, str(fault).encode("utf-8", "replace").decode())  # it may quote what is no UTF-8
 
 
 def _standard_input() -> Table:

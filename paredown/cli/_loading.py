@@ -11,6 +11,7 @@ import typer
 
 from paredown.bundle import FACTS
 from paredown.errors import BadBundle, BadSetting
+from paredown.evaluation.questions import ASKED
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.registry import methods
@@ -63,7 +64,7 @@ def model_for(source: str, rows: Any, seed: int, depth: int | None = None) -> Ad
     if not is_bundle(source):
         return load_any(source, task=rows.kind, labels=list(rows.labels), depth=depth)
     model = load_any(source, depth=depth)
-    nameless = rows.kind in ("regression", "span", "choice")
+    nameless = rows.kind in ("regression", *ASKED)
     if model.kind.name != rows.kind or not (nameless or set(model.labels) == set(rows.labels)):
         theirs = rows.kind if nameless else f"{rows.kind} rows labelled {', '.join(rows.labels)}"
         raise BadSetting(f"{source} answers {model.kind.name} with {', '.join(model.labels)}, not {theirs}")

@@ -19,18 +19,26 @@ from typing import Any, BinaryIO, Protocol
 
 from paredown.bundle import _sync
 from paredown.errors import BadSetting
-from paredown.kinds import Kind
+from paredown.evaluation import HotpotPredictions
+from paredown.kinds import Kind, SupportedSpan
 from paredown.training.guard import saving
 
 FORMATS = (".jsonl", ".csv", ".parquet")
+OFFICIAL = ".json"  # of a task's questions: its official prediction file
 GROUP = 10_000  # rows that a parquet file keeps together
 Record = dict[str, Any]  # row, the fields of a prediction, and error where the row is bad
 FIELDS = ("label", "score", "scores", "layers", "tokens")
 SPAN_FIELDS = ("answer", "score", "start", "end", "windows", "layers", "tokens")
+ANSWER_FIELDS = {  # by kind of answer
+    "span": SPAN_FIELDS,
+    "supported_span": (*SPAN_FIELDS, "facts"),
+    "marked": ("answer", "score", "candidate", "windows", "layers", "tokens"),
+}
 
 
-def fields_of(kind: Kind) -> tuple[str, ...]:
-    return SPAN_FIELDS if kind.name == "span" else FIELDS
+def fields_of(kind: Kind, named: bool = False) -> tuple[str, ...]:
+    """What a record says of a row; `named`: rows are questions that have an id."""
+    return (*["id"] * named, *ANSWER_FIELDS.get(kind.name, FIELDS))
 
 
 @dataclass
@@ -50,6 +58,7 @@ class Shape:
 
     kind: Kind
     labels: tuple[str, ...]
+    named: bool = False  # rows are questions that have an id
 
     @property
     def scores_differ(self) -> bool:
@@ -58,13 +67,15 @@ class Shape:
 
     @property
     def names(self) -> list[str]:
-        if self.kind.name == "span":
-            return ["row", *SPAN_FIELDS, "error"]
+        if self.kind.windowed:
+            return ["row", *fields_of(self.kind, self.named), "error"]
         scores = ["scores"] if self.scores_differ else [f"score_{label}" for label in self.labels]
         return ["row", "label", "score", *scores, "layers", "tokens", "error"]
 
     def flat(self, record: Record) -> list[Any]:
-        if self.kind.name == "span":
+        if self.kind.windowed:
+            if (facts := record.get("facts")) is not None:
+                record = record | {"facts": json.dumps(facts, ensure_ascii=False)}
             return [record.get(name) for name in self.names]
         scores = record["scores"]
         if self.scores_differ:
@@ -178,8 +189,8 @@ class ToFile:
         self.close()
         with saving(self.path):
             if self.part != self.path:
-                fresh = self.path.with_name(self.path.name + ".part.parquet")
-                _to_parquet(self.part, fresh, self.shape)
+                fresh = self.path.with_name(f"{self.path.name}.part{self.path.suffix}")
+                (_to_official if self.path.suffix == OFFICIAL else _to_parquet)(self.part, fresh, self.shape)
                 _sync(fresh)
                 fresh.replace(self.path)
                 _sync(self.path.parent)
@@ -193,18 +204,19 @@ class ToFile:
 
 
 def part_of(path: Path) -> Path:
-    """Where rows go as they come; parquet is written from there at the end."""
-    return path.with_name(path.name + ".part.jsonl") if path.suffix == ".parquet" else path
+    """Where rows go as they come; what cannot grow row by row is written from there at the end."""
+    return path.with_name(path.name + ".part.jsonl") if path.suffix in (".parquet", OFFICIAL) else path
 
 
 def progress_of(path: Path) -> Path:
     return path.with_name(path.name + ".progress.json")
 
 
-def check_output(path: Path, restart: bool) -> None:
+def check_output(path: Path, restart: bool, named: bool = False) -> None:
     """What can be said before the model is loaded."""
-    if path.suffix not in FORMATS:
-        raise BadSetting(f"{path}: the output's name must end in {', '.join(FORMATS)}, or be - for standard output")
+    formats = (*FORMATS, OFFICIAL) if named else FORMATS
+    if path.suffix not in formats:
+        raise BadSetting(f"{path}: the output's name must end in {', '.join(formats)}, or be - for standard output")
     if not path.parent.is_dir():
         raise BadSetting(f"{path}: there is no folder {path.parent}")
     if path.exists() and not path.is_file():
@@ -252,13 +264,23 @@ def _to_parquet(part: Path, path: Path, shape: Shape) -> None:
     label = {"single_label": name, "choice": name, "regression": number}.get(shape.kind.name, pyarrow.list_(name))
     if shape.kind.name == "regression" and len(shape.labels) > 1:
         label = pyarrow.list_(number)
-    whole = dict.fromkeys(("row", "start", "end", "windows", "layers", "tokens"), pyarrow.int64())
-    types = {"label": label, "answer": name, "scores": name, "error": name, **whole}
+    whole = dict.fromkeys(("row", "start", "end", "candidate", "windows", "layers", "tokens"), pyarrow.int64())
+    types = {"label": label, **dict.fromkeys(("id", "answer", "facts", "scores", "error"), name), **whole}
     schema = pyarrow.schema([(column, types.get(column, number)) for column in shape.names])
     with ParquetWriter(path, schema) as writer:
         for rows in _groups(part, shape):
             columns = [pyarrow.array(cells, field.type) for cells, field in zip(zip(*rows), schema, strict=True)]
             writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
+
+
+def _to_official(part: Path, path: Path, shape: Shape) -> None:
+    """Texts by id, as SQuAD wants them; with support, as HotpotQA does. Rows that are bad have no id."""
+    with open(part, encoding="utf-8", newline="\n") as lines:
+        said = [record for record in map(json.loads, lines) if record["id"] is not None]
+    texts = {record["id"]: record["answer"] for record in said}
+    if isinstance(shape.kind, SupportedSpan):
+        return HotpotPredictions(texts, {record["id"]: record["facts"] for record in said}).write(path)
+    path.write_text(json.dumps(texts, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
 
 
 def _groups(part: Path, shape: Shape) -> Iterator[list[list[Any]]]:

@@ -2,43 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
-from rich.table import Table
 
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_forecast, print_json, results
+from paredown.cli._asked import ASKED, BATCH, Asked
 from paredown.cli._data import Data, LabelColumn, PairColumn, SkipBadRows, Source, Task, TextColumn, metrics_of
 from paredown.cli._loading import Reduce, changed, device_named, load_bundle
 from paredown.cli._originals import Files, Settings, split_of
 from paredown.errors import BadInput, BadSetting
-from paredown.evaluation import (
-    Cost,
-    Evaluation,
-    QuestionAnswering,
-    Reply,
-    metric_named,
-    score_spans,
-    score_trivia,
-    sweep,
-    write_choices,
-    write_predictions,
-)
+from paredown.evaluation import Cost, Evaluation, metric_named, sweep
 from paredown.evaluation import evaluate as judge
 from paredown.evaluation.questions import encoded_rows
 from paredown.evaluation.report import fitting_rules
-from paredown.evaluation.spans import N_BEST, PREDICTIONS
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
-from paredown.registry import tasks
 from paredown.rows import Encoded, flat
-from paredown.tasks import Question
 
-BATCH = 64  # rows of a batch in the one pass
 PICTURES = ("score_by_layer", "score_against_cost", "exits")  # the last two need a rule
 
 Option = typer.Option
@@ -109,69 +92,25 @@ def evaluate(
         batch_size=BATCH,
         timed_batches=tuple(timed_batch or (1, 32)),
     )
-    asked = _Asked(model, plan, found.rows, max_length, task) if model.kind.name == "span" else None
+    questions = ASKED.get(model.kind.name)
+    asked = questions(model, plan, found.rows, max_length, task) if questions else None
     _show(evaluation, asked, output, as_json)
-    if model.kind.grouped and output:
-        path = write_choices(output, found.rows, model.predict(found.rows, plan, BATCH, max_length))
-        people.print(f"written: {path}", highlight=False, soft_wrap=True)
 
 
 def _loaded(bundle: str, exit: str | None, reduce: str | None) -> tuple[AdaptiveModel, Plan]:
     model = load_bundle(bundle).to(device_named("auto"))
     plan = changed(model.plan, exit, reduce)
     # Questions have answers to write and official figures to see.
-    if not model.heads and plan.reduce is None and model.kind.name not in ("span", "choice"):
+    if not model.heads and plan.reduce is None and model.kind.name not in ASKED:
         raise BadSetting(f"{bundle} has no exits to evaluate; `paredown train` grows them")
     model.check(plan)
     return model, plan
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """Labelled questions, answered as a whole: the evaluation knows windows only."""
-
-    model: AdaptiveModel
-    plan: Plan
-    questions: list[Question]
-    max_length: int | None
-    task: str | None  # of the catalogue: who says how to score
-
-    @cached_property
-    def answers(self) -> dict[str, list[Reply]]:
-        """By plan, the bundle's own last. "No answer" is an answer where it is ever right."""
-        silence = 0.0 if any(question.impossible for question in self.questions) else None
-        ask = QuestionAnswering(self.model, self.max_length, null_threshold=silence)
-        plans = {"full depth": Plan(self.plan.depth), str(self.plan): self.plan}
-        if plans["full depth"] == self.plan:
-            del plans[str(self.plan)]
-        return {name: ask.answers(self.questions, plan, BATCH) for name, plan in plans.items()}
-
-    @property
-    def figures(self) -> list[dict[str, Any]]:
-        """Exact match and F1 of every plan by the task's rules, and the work for a question."""
-        score = score_trivia if self.task and tasks.make(self.task).metric == "trivia_f1" else score_spans
-        found = []
-        for name, said in self.answers.items():
-            layers = sum(one.layers for one in said) / sum(one.windows for one in said)
-            work = {"layers": layers, "token_layers": sum(one.tokens for one in said) / len(said)}
-            found.append({"plan": name, **score(self.questions, said), **work})
-        return found
-
-    def table(self) -> Table:
-        title = f"official score of {len(self.questions):,} questions"
-        table = Table("plan", title=title, title_justify="left")
-        for name in ("exact", "F1", "layers", "token-layers"):
-            table.add_column(name, justify="right", no_wrap=True)
-        for at in self.figures:
-            scores = f"{at['exact']:.2f}", f"{at['f1']:.2f}"
-            table.add_row(at["plan"], *scores, f"{at['layers']:.2f}", f"{at['token_layers']:,.0f}")
-        return table
-
-
-def _show(evaluation: Evaluation, asked: _Asked | None, output: Path | None, as_json: bool) -> None:
+def _show(evaluation: Evaluation, asked: Asked | None, output: Path | None, as_json: bool) -> None:
     written = evaluation.save(output) if output else []
     if asked is not None and output:
-        written += write_predictions(output, list(asked.answers.values())[-1])
+        written += asked.write(output)
     if as_json:
         return print_json(evaluation.to_json() | ({"questions": asked.figures} if asked else {}))
     results.print(evaluation.layer_table(), evaluation.table(), *[asked.table()] if asked else [])
@@ -217,7 +156,7 @@ def _foresee(
         rules = [f"{rule.name}, {len(sweep(rule))} points" for rule in swept]
         drawn = PICTURES if swept else PICTURES[:1]
         names = ["evaluation.json", "curves.csv", *[f"{name}.{ending}" for name in drawn for ending in ("png", "svg")]]
-        names += {"span": [PREDICTIONS, N_BEST], "choice": [PREDICTIONS]}.get(model.kind.name, [])
+        names += ASKED[model.kind.name].files if model.kind.name in ASKED else ()
     else:
         rules = ["full depth" if rule is None else str(rule) for rule in files.rules()]
         names = files.names()

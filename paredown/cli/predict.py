@@ -18,11 +18,10 @@ from paredown.bundle import FACTS, sha256
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_json, results
 from paredown.cli._data import PairColumn
 from paredown.cli._data import TextColumn as Text
-from paredown.cli._incoming import PIPE, Incoming, Source, open_source
+from paredown.cli._incoming import PIPE, Incoming, Source, open_candidates, open_questions, open_source
 from paredown.cli._loading import Reduce, changed, device_named, load_bundle
 from paredown.cli._outgoing import (
     FIELDS,
-    SPAN_FIELDS,
     Done,
     Outgoing,
     Record,
@@ -33,11 +32,14 @@ from paredown.cli._outgoing import (
     fields_of,
 )
 from paredown.errors import BadInput, BadPlan, BadSetting, Interrupted, NonFiniteAnswer, OutOfMemory
+from paredown.evaluation.candidates import CandidateAnswering
 from paredown.evaluation.cost import Cost
-from paredown.evaluation.questions import QuestionAnswering, longest_row
+from paredown.evaluation.questions import ASKED, QuestionAnswering, check_length
+from paredown.kinds import SupportedSpan
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.rows import encode, flat
+from paredown.tasks import Question
 from paredown.training.guard import Signals, is_out_of_memory
 
 CHUNK = 32  # batches between two writes
@@ -50,7 +52,7 @@ Option = typer.Option
 def predict(
     bundle: Annotated[str, typer.Argument(help="A bundle.")],
     input: Annotated[str, typer.Argument(help="csv, tsv, jsonl (each also .gz) or parquet; - for standard input.")],
-    output: Annotated[str, typer.Argument(help=".jsonl, .csv or .parquet; - for standard output.")],
+    output: Annotated[str, typer.Argument(help=".jsonl, .csv or .parquet; with --task .json too; -: standard output.")],
     text_column: Text = None,
     pair_column: PairColumn = None,
     header: Annotated[bool, Option(help="Whether the first line of csv and tsv names the columns.")] = True,
@@ -62,6 +64,13 @@ def predict(
         float | None,
         Option(help="Questions: give no answer where that is likelier by more logits; default: always one."),
     ] = None,
+    support_threshold: Annotated[
+        float | None,
+        Option(min=0, max=1, help="Questions: sentences this likely to support an answer are given; default 0.5."),
+    ] = None,
+    task: Annotated[
+        str | None, Option(help="Questions: the input is in the format of this task; OUTPUT.json is its official file.")
+    ] = None,
     batch_size: Annotated[int, Option(min=1, help="Rows per batch.")] = 32,
     max_length: Annotated[int | None, Option(min=SHORTEST, help="Tokens per row; longer rows are cut.")] = None,
     device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
@@ -72,19 +81,18 @@ def predict(
     config: Config = None,
 ) -> None:
     """Predict every row of a file of any size. The same command goes on with a run that was stopped."""
-    _check_files(input, output, restart)
+    _check_files(input, output, restart, task is not None)
     where = device_named(device)
     model = load_bundle(bundle)
     chosen = _plan(model, exit, speed, reduce, plan)
-    _check_length(model, max_length)
-    ask = _asking(model, max_length, null_threshold)
-    if ask is not None or model.kind.grouped:
-        text_column, pair_column = text_column or "question", pair_column or "context"
-    source = open_source(input, text_column, pair_column, header, model.kind)
-    run = _Run(model.to(where), chosen, source, batch_size, max_length, skip_bad_rows, ask)
+    if max_length is not None:
+        check_length(model, max_length, "--max-length ")
+    ask = _asking(model, max_length, null_threshold, support_threshold)
+    source = _source(model, input, text_column, pair_column, header, task)
+    run = _Run(model.to(where), chosen, source, batch_size, max_length, skip_bad_rows, ask, task)
     out: Outgoing = ToPipe()
     if output != PIPE:
-        shape = Shape(model.kind, tuple(model.labels))
+        shape = Shape(model.kind, tuple(model.labels), task is not None)
         out = ToFile(Path(output), shape, _task(bundle, run), restart)
     before = out.done
     if dry_run:
@@ -110,7 +118,12 @@ class _Run:
     batch_size: int
     max_length: int | None
     skip_bad_rows: bool
-    ask: QuestionAnswering | None  # where answers are spans
+    ask: QuestionAnswering | CandidateAnswering | None  # where rows are questions about a text
+    task: str | None = None  # whose format the questions have
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return fields_of(self.model.kind, self.task is not None)
 
     def to_the_end(self, out: Outgoing, signals: Signals, show: Callable[[Done], None]) -> None:
         """Chunk after chunk; a signal lets the chunk at work be finished, and drops one that is still being read."""
@@ -141,7 +154,7 @@ class _Run:
         for place, one in enumerate(chunk, before.rows):
             digest = one.chained(digest)
             if one.row is None:
-                records.append({"row": place, **dict.fromkeys(fields_of(self.model.kind)), "error": one.error})
+                records.append({"row": place, **dict.fromkeys(self.fields), "error": one.error})
             else:
                 prediction = next(said)
                 layers += prediction["layers"] / prediction.get("windows", 1)
@@ -154,8 +167,10 @@ class _Run:
             if self.ask is None:
                 labels = self.model.predict(rows, self.plan, self.batch_size, self.max_length)
                 return [{name: getattr(one, name) for name in FIELDS} for one in labels]
-            replies = self.ask.answers([(row.text, row.pair) for row in rows], self.plan, self.batch_size)
-            return [{"answer": one.text, **{name: getattr(one, name) for name in SPAN_FIELDS[1:]}} for one in replies]
+            replies: Any = self.ask.answers(rows, self.plan, self.batch_size)
+            return [
+                {name: getattr(one, "text" if name == "answer" else name) for name in self.fields} for one in replies
+            ]
         except NonFiniteAnswer as error:
             raise NonFiniteAnswer(f"{error}, counted from 0 at row {first} of {self.source.name}") from None
         except RuntimeError as error:
@@ -166,13 +181,13 @@ class _Run:
             raise OutOfMemory(said) from None
 
 
-def _check_files(input: str, output: str, restart: bool) -> None:
+def _check_files(input: str, output: str, restart: bool, named: bool) -> None:
     """What can be said before the model is loaded."""
     if input != PIPE and not Path(input).is_file():
         raise BadInput(f"{input} is missing")
     if output == PIPE:
         return
-    check_output(Path(output), restart)
+    check_output(Path(output), restart, named)
     if input != PIPE and Path(output).exists() and Path(output).samefile(input):
         raise BadSetting(f"{output} is the input too; write to another file")
 
@@ -196,17 +211,36 @@ def _plan(model: AdaptiveModel, exit: str | None, speed: float | None, reduce: s
     return chosen
 
 
-def _check_length(model: AdaptiveModel, max_length: int | None) -> None:
-    if max_length is not None and max_length > (most := longest_row(model)):
-        raise BadSetting(f"--max-length {max_length} is more than this encoder can read: {most}")
+def _asking(
+    model: AdaptiveModel, max_length: int | None, null_threshold: float | None, support_threshold: float | None
+) -> QuestionAnswering | CandidateAnswering | None:
+    said = {"null_threshold": null_threshold, "support_threshold": support_threshold}
+    given = {name: value for name, value in said.items() if value is not None}
+    if "support_threshold" in given and not isinstance(model.kind, SupportedSpan):
+        raise BadSetting(f"--support-threshold is for bundles of supported_span; this one answers {model.kind.name}")
+    if ASKED.get(model.kind.name) is Question:
+        return QuestionAnswering(model, max_length, **given)  # type: ignore[arg-type]
+    if given:
+        raise BadSetting(f"--null-threshold is for bundles that answer with spans; this one answers {model.kind.name}")
+    return CandidateAnswering(model, max_length) if model.kind.name == "marked" else None
 
 
-def _asking(model: AdaptiveModel, max_length: int | None, null_threshold: float | None) -> QuestionAnswering | None:
-    if model.kind.name == "span":
-        return QuestionAnswering(model, max_length, null_threshold=null_threshold)
-    if null_threshold is not None:
-        raise BadSetting(f"--null-threshold is for bundles that answer questions; this one answers {model.kind.name}")
-    return None
+def _source(
+    model: AdaptiveModel, input: str, text: str | None, pair: str | None, header: bool, task: str | None
+) -> Source:
+    if task is not None:
+        if not model.kind.windowed or text or pair:
+            raise BadSetting(
+                "--task reads questions about a text, for a bundle that answers them; it has no columns to name"
+            )
+        return open_questions(input, task, model.kind)
+    if model.kind.name == "marked":
+        if text is not None or pair is not None:
+            raise BadSetting("this bundle reads query, candidates and supports; leave --text-column, --pair-column out")
+        return open_candidates(input, header)
+    if model.kind.name in ASKED:
+        text, pair = text or "question", pair or "context"
+    return open_source(input, text, pair, header, model.kind)
 
 
 def _task(bundle: str, run: _Run) -> dict[str, Any]:
@@ -217,7 +251,9 @@ def _task(bundle: str, run: _Run) -> dict[str, Any]:
         "text column": run.source.text,
         "pair column": run.source.pair,
         "max length": run.max_length,
-        "null threshold": run.ask and run.ask.null_threshold,
+        "null threshold": getattr(run.ask, "null_threshold", None),
+        "support threshold": getattr(run.ask, "support_threshold", None),
+        "task": run.task,
         "input": Path(run.source.name).name,
         "size of the input": run.source.size,
     }
@@ -241,7 +277,7 @@ def _bar(input: str, output: str, layers: int, before: Done) -> Iterator[Callabl
 
 def _about(input: str) -> int | None:
     """About how many rows a file has; None where only reading it would tell."""
-    if input == PIPE or input.lower().endswith(".gz"):
+    if input == PIPE or input.lower().endswith((".gz", ".json")):
         return None
     if input.lower().endswith(".parquet"):
         from pyarrow.parquet import read_metadata
@@ -290,7 +326,7 @@ def _foresee(run: _Run, before: Done, as_json: bool) -> None:
     if run.ask is None:
         lengths = [len(one) for one in flat(encode(model.tokenizer, good, model.kind, model.labels, run.max_length))]
     else:
-        lengths = [len(window) for window in run.ask.windows((row.text, row.pair) for row in good)]
+        lengths = [len(window) for window in run.ask.windows(good)]
     cost = Cost.of(model) if good else None
     found: dict[str, Any] = {
         "input": run.source.name,

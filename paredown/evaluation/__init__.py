@@ -1,6 +1,7 @@
 """Record once, replay every plan, score it, count its cost, report it."""
 
-from paredown.evaluation.choices import write_choices
+from paredown.evaluation.candidates import CandidateAnswering, Chosen, score_candidates, write_candidates
+from paredown.evaluation.choices import score_choices, write_letters
 from paredown.evaluation.cost import Bill, Cost, Work
 from paredown.evaluation.elue import Curve, Standing, compare, elue_score
 from paredown.evaluation.frontier import area, front
@@ -12,12 +13,15 @@ from paredown.evaluation.record import Record, record
 from paredown.evaluation.replay import SPEEDS, Replay, curve, replay, sweep
 from paredown.evaluation.report import Evaluation, evaluate
 from paredown.evaluation.spans import SpanAnswer, decode, score_spans, write_predictions
+from paredown.evaluation.support import decode_supported
 from paredown.evaluation.trivia import score_trivia
 
 __all__ = [
     "METRICS",
     "SPEEDS",
     "Bill",
+    "CandidateAnswering",
+    "Chosen",
     "Cost",
     "Curve",
     "Evaluation",
@@ -34,6 +38,7 @@ __all__ = [
     "compare",
     "curve",
     "decode",
+    "decode_supported",
     "elue_score",
     "evaluate",
     "front",
@@ -42,11 +47,14 @@ __all__ = [
     "metric_named",
     "record",
     "replay",
+    "score_candidates",
+    "score_choices",
     "score_hotpot",
     "score_questions",
     "score_spans",
     "score_trivia",
     "sweep",
-    "write_choices",
+    "write_candidates",
+    "write_letters",
     "write_predictions",
 ]

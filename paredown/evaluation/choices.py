@@ -1,21 +1,27 @@
-"""Chosen options, as a file."""
+"""Chosen options, scored and written as a file."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from paredown.answers import Prediction
-from paredown.evaluation.spans import PREDICTIONS
+from paredown.errors import BadInput
+from paredown.evaluation.spans import PREDICTIONS, write_files
 from paredown.tasks import Choices
 from paredown.tasks.race import letter
 
 
-def write_choices(folder: str | Path, asked: Sequence[Choices], said: Sequence[Prediction]) -> Path:
+def score_choices(questions: Sequence[Choices], chosen: Sequence[str]) -> dict[str, float | int]:
+    """`accuracy` of the options chosen over all questions, in percent, and their `total`."""
+    if not questions:
+        raise BadInput("no questions to score")
+    if unlabelled := [question.id for question in questions if question.label is None]:
+        raise BadInput(f"nobody says what is right for question {unlabelled[0]!r} ({len(unlabelled)} such questions)")
+    right = sum(one.options[one.label or 0] == option for one, option in zip(questions, chosen, strict=True))
+    return {"accuracy": 100 * right / len(questions), "total": len(questions)}
+
+
+def write_letters(folder: str | Path, questions: Sequence[Choices], chosen: Sequence[str]) -> list[Path]:
     """The letter of each chosen option by the question's id, as RACE's own answers are written."""
-    path = Path(folder) / PREDICTIONS
-    path.parent.mkdir(parents=True, exist_ok=True)
-    letters = {one.id: letter(one.options.index(its.label)) for one, its in zip(asked, said, strict=True)}
-    path.write_text(json.dumps(letters, indent=4, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
-    return path
+    letters = {one.id: letter(one.options.index(option)) for one, option in zip(questions, chosen, strict=True)}
+    return write_files(folder, {PREDICTIONS: letters})

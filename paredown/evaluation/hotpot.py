@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 
 from paredown.errors import BadInput
-from paredown.evaluation.spans import normalise
+from paredown.evaluation.spans import Fact, SpanAnswer, normalise
 from paredown.tasks import Question
 from paredown.tasks._questions import is_labelled, read_json
 
+PREDICTED = "hotpot_predictions.json"
 NOT_IN_WORDS = ("yes", "no", "noanswer")  # right as a whole or not at all
 
 log = logging.getLogger(__name__)
-
-Fact = tuple[str, int]  # title, number of the sentence
 
 
 @dataclass(frozen=True)
@@ -70,6 +69,11 @@ class HotpotPredictions:
 
     answers: Mapping[str, str]
     facts: Mapping[str, Sequence[Fact]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, answers: Iterable[SpanAnswer]) -> HotpotPredictions:
+        said = list(answers)
+        return cls({one.id: one.text for one in said}, {one.id: one.facts for one in said if one.facts is not None})
 
     def write(self, path: str | Path) -> None:
         facts = {key: [list(fact) for fact in some] for key, some in self.facts.items()}

@@ -11,7 +11,7 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from paredown.errors import BadSetting, UnknownName
-from paredown.kinds import Kind
+from paredown.kinds import IGNORED, Kind, SupportedSpan
 
 Metric = Callable[[np.ndarray, np.ndarray], float]  # (predicted, labels) -> score
 
@@ -109,23 +109,39 @@ class ChoiceAccuracy(Grouped):
 
 
 def span_f1(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Mean overlap of the tokens of two spans, [rows, 2] start and end; an empty or backward span shares none."""
-    ours, theirs = (spans[:, 1] - spans[:, 0] + 1 for spans in (predicted, labels))
-    both = np.minimum(predicted[:, 1], labels[:, 1]) - np.maximum(predicted[:, 0], labels[:, 0]) + 1
-    shared = np.where(ours > 0, np.clip(both, 0, None), 0)
-    return float(np.mean(2 * shared / np.maximum(np.clip(ours, 0, None) + theirs, 1)))
+    """Mean overlap of the tokens of two spans, start and end [rows, 2], with the place [rows, places, 2] that fits
+    best; an empty or backward span shares none."""
+    return float(np.mean(_overlaps(predicted, labels)))
+
+
+def answer_and_support_f1(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """Mean of two scores: of answers, whose type must be right and whose spans may overlap, and of all sentences."""
+    places, types, support = SupportedSpan.parts(labels)
+    answers = np.where(places[:, 0, 0] < 0, 1.0, _overlaps(predicted[:, :2], places)) * (predicted[:, 2] == types)
+    asked = support != IGNORED
+    return (float(np.mean(answers)) + f1(predicted[:, 3:][asked], support[asked])) / 2
+
+
+def _overlaps(predicted: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """[rows]"""
+    predicted = predicted[:, None]
+    ours, theirs = (spans[..., 1] - spans[..., 0] + 1 for spans in (predicted, places))
+    both = np.minimum(predicted[..., 1], places[..., 1]) - np.maximum(predicted[..., 0], places[..., 0]) + 1
+    shared = np.where((ours > 0) & (places[..., 0] >= 0), np.clip(both, 0, None), 0)
+    return (2 * shared / np.maximum(np.clip(ours, 0, None) + theirs, 1)).max(1)
 
 
 METRICS: dict[str, Metric] = {
     metric.__name__: metric
-    for metric in (accuracy, f1, accuracy_and_f1, micro_f1, matthews, pearson, spearman, correlation, span_f1)
+    for metric in (accuracy, f1, accuracy_and_f1, micro_f1, matthews, pearson, spearman, correlation)
+    + (span_f1, answer_and_support_f1)
 }
 GROUPED: dict[str, Callable[[tuple[str, ...]], Metric]] = {
     "mean_reciprocal_rank": MeanReciprocalRank,
     "choice_accuracy": ChoiceAccuracy,
 }
 USUAL = {"single_label": "accuracy", "multi_label": "micro_f1", "regression": "correlation", "token_label": "accuracy"}
-USUAL |= {"span": "span_f1", "choice": "accuracy"}
+USUAL |= {"span": "span_f1", "supported_span": "answer_and_support_f1", "choice": "accuracy", "marked": "accuracy"}
 
 
 def metric_named(name: str, groups: Sequence[str] | None = None) -> Metric:

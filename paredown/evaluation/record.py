@@ -28,7 +28,7 @@ class Record:
     doubt: dict[int, Tensor]  # likewise, where the model has learned to doubt
     labels: Tensor | None
     lengths: Tensor  # [rows] tokens; questions have a row for each option
-    counts: Tensor | None = None  # [rows, tokens] where every token is answered, [questions, options] of a choice
+    counts: Tensor | None = None  # [rows, tokens, …] where every token is answered, [questions, options] of a choice
     plan: Plan = field(default_factory=Plan)  # the depth and the reducer this was recorded with; it has no exit rule
     dropped_to: Tensor | None = None  # [rows, layers run] tokens left in each layer; None: all
     group: Tensor | None = None  # [rows] the question of each row, where several rows are its options
@@ -82,12 +82,12 @@ class Record:
         if getattr(metric, "of_scores", False):  # it ranks rows by how likely class 1 is
             ranked = logits[:, 0] if self.kind.name == "regression" else self.kind.log_probs(logits)[:, 0, 1]
             return ranked.numpy(), self.labels.numpy(), np.arange(len(self))
-        predicted, labels, row = self.kind.predicted(logits), self.labels, torch.arange(len(self))
+        predicted, labels, row = self.kind.judged(logits), self.labels, torch.arange(len(self))
         if self.kind.per_word:
             asked = labels != IGNORED
             predicted, labels, row = predicted[asked], labels[asked], row.unsqueeze(1).expand_as(asked)[asked]
-        elif labels.dim() == 1:
-            predicted = predicted.squeeze(1)
+        elif self.kind.name in ("single_label", "choice", "marked"):
+            predicted, labels = predicted.flatten(), labels.flatten()
         return predicted.numpy(), labels.numpy(), row.numpy()
 
     def score(self, logits: Tensor, metric: Metric) -> float:
@@ -114,7 +114,7 @@ def record(model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int = 64, 
     model.check(plan)
     order = sorted(range(len(rows)), key=lambda place: -len(rows[place]))
     width = len(rows[order[0]]) if model.kind.per_token else max(len(row.options) for row in rows) or None
-    words = width if model.kind.per_word else None  # only these have a label for each token
+    words = width if model.kind.per_word else None  # only these have a doubt for each token
     heard: list[list[Evidence]] = []
     tokens, asked, labels = [], [], []
     with torch.no_grad(), evaluating(model):
@@ -122,7 +122,7 @@ def record(model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int = 64, 
             chosen = [rows[place] for place in order[start : start + batch_size]]
             batch = collate(chosen, model.tokenizer.pad_token_id, model.device)
             if (right := batch.pop("labels", None)) is not None:
-                labels.append(_kept(right, words, IGNORED, exact=True))
+                labels.append(right)
             said, left = _hear(model, batch, plan)
             heard.append([_kept_evidence(evidence, width, words) for evidence in said])
             tokens.append(left.cpu())
@@ -137,7 +137,7 @@ def record(model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int = 64, 
         model.kind,
         {layer: torch.cat([said[place].logits for said in heard])[back] for layer, place in stops.items()},
         {layer: torch.cat([_doubt(said[place]) for said in heard])[back] for layer, place in doubted.items()},
-        torch.cat(labels)[back] if len(labels) == len(heard) else None,
+        _joined(labels)[back] if len(labels) == len(heard) else None,
         torch.tensor([len(one) for one in flat(rows)]),
         torch.cat(asked)[back] if asked else None,
         plan,
@@ -167,6 +167,12 @@ def _kept_evidence(evidence: Evidence, width: int | None, words: int | None) -> 
 def _doubt(evidence: Evidence) -> Tensor:
     assert evidence.doubt is not None
     return evidence.doubt
+
+
+def _joined(labels: list[Tensor]) -> Tensor:
+    """The labels of all batches, as wide as the widest."""
+    width = max(part.shape[1] for part in labels) if labels[0].dim() > 1 else None
+    return torch.cat([_kept(part, width, IGNORED, exact=True) for part in labels])
 
 
 def _kept(value: Tensor, width: int | None, fill: float = 0.0, exact: bool = False) -> Tensor:

@@ -25,6 +25,8 @@ CERTAIN = 1e9  # logits and odds of what cannot be: JSON has no infinity
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
+Fact = tuple[str, int]  # a sentence: the title of its paragraph, its number there
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -49,6 +51,9 @@ class SpanAnswer:
     score: float  # its probability among the candidates
     candidates: tuple[Candidate, ...]  # the best first
     null_odds: float | None = None  # logit of "no answer" less that of the best answer; None where one must be given
+    choices: Mapping[str, float] | None = None  # probability of a span, of yes and of no, where all are possible
+    support: Mapping[Fact, float] | None = None  # probability of every sentence that it supports the answer, likewise
+    facts: tuple[Fact, ...] | None = None  # the sentences given as support, likewise
 
     @property
     def best_text(self) -> str:
@@ -81,7 +86,7 @@ def decode(
         found: list[Candidate] = []
         nulls: list[tuple[float, float]] = []
         for place in places:
-            window, scores = windows[place], _checked(windows[place], logits[place])
+            window, scores = windows[place], checked(windows[place], logits[place])
             found += _spans(window, scores, n_best, max_answer_length)
             nulls.append(tuple(np.maximum(scores[0], -CERTAIN).tolist()))
         best = _distinct(sorted(found, key=lambda one: -one.logit))[:n_best]
@@ -90,11 +95,12 @@ def decode(
     return answers
 
 
-def _checked(window: Window, logits: Any) -> np.ndarray:
-    """[tokens, 2] in 64 bits, without padding; minus infinity is fine (a place that cannot be), NaN is not."""
+def checked(window: Window, logits: Any, outputs: int = 2) -> np.ndarray:
+    """[tokens, outputs] in 64 bits, without padding; minus infinity is fine (a place that cannot be), NaN is not."""
     scores = torch.as_tensor(logits).detach().double().cpu().numpy()
-    if scores.ndim != 2 or scores.shape[1] != 2 or len(scores) < len(window):
-        raise BadSetting(f"a window of {len(window)} tokens needs logits [tokens, 2], not {list(scores.shape)}")
+    if scores.ndim != 2 or scores.shape[1] != outputs or len(scores) < len(window):
+        needed = f"a window of {len(window)} tokens needs logits [tokens, {outputs}]"
+        raise BadSetting(f"{needed}, not {list(scores.shape)}")
     scores = scores[: len(window)]
     if np.isnan(scores).any() or np.isposinf(scores).any():
         raise NonFiniteAnswer(f"the logits of question {window.question.id!r} hold NaN or infinity")
@@ -236,18 +242,22 @@ def _check_complete(questions: Sequence[Question], texts: Mapping[str, str]) -> 
 
 def write_predictions(folder: str | Path, answers: Sequence[SpanAnswer]) -> list[Path]:
     """SQuAD's prediction files: answers, their rivals, and, where questions may be impossible, the odds of that."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     files: dict[str, dict[str, Any]] = {
         PREDICTIONS: {answer.id: answer.text for answer in answers},
         N_BEST: {answer.id: [_rival(one) for one in answer.candidates] for answer in answers},
     }
     if any(answer.null_odds is not None for answer in answers):
         files[NULL_ODDS] = {answer.id: answer.null_odds for answer in answers}
+    return write_files(folder, files)
+
+
+def write_files(folder: str | Path, files: Mapping[str, Mapping[str, Any]]) -> list[Path]:
+    """JSON files by name."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         text = json.dumps(content, indent=4, ensure_ascii=False, allow_nan=False)
-        (folder / name).write_text(f"{text}\n", encoding="utf-8", newline="\n")
-    return [folder / name for name in files]
+        (Path(folder) / name).write_text(f"{text}\n", encoding="utf-8", newline="\n")
+    return [Path(folder) / name for name in files]
 
 
 def _rival(candidate: Candidate) -> dict[str, Any]:

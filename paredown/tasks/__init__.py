@@ -1,5 +1,6 @@
 """Data readers, labels and metrics by name; importing this package registers them all."""
 
+from paredown.tasks._candidates import MarkedWindow, marked_windows
 from paredown.tasks._questions import Choices, Question, Questions
 from paredown.tasks._reading import Bad, Read
 from paredown.tasks._windows import Window, windows
@@ -16,7 +17,7 @@ from paredown.tasks.squad import Squad
 from paredown.tasks.text import Text, read_rows
 from paredown.tasks.trbert import TrBert
 from paredown.tasks.triviaqa import TriviaQA
-from paredown.tasks.wikihop import Marked, WikiHop, marked
+from paredown.tasks.wikihop import WikiHop
 
 __all__ = [
     "AgNews",
@@ -28,7 +29,7 @@ __all__ = [
     "Glue",
     "HotpotQA",
     "Hyperpartisan",
-    "Marked",
+    "MarkedWindow",
     "Mrqa",
     "Question",
     "Questions",
@@ -41,7 +42,7 @@ __all__ = [
     "TriviaQA",
     "WikiHop",
     "Window",
-    "marked",
+    "marked_windows",
     "read_rows",
     "windows",
 ]

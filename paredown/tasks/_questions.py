@@ -42,6 +42,7 @@ class Question:
     choice: str | None = None  # an answer that is no span: yes, no
     sentences: tuple[Sentence, ...] = ()
     protected: tuple[tuple[int, int], ...] = ()  # characters of the context whose tokens must never be dropped
+    any_span: bool = False  # all spans are learnt: any of them may be meant; else the first alone
 
 
 Asked = TypeVar("Asked", Question, Choices)

@@ -166,7 +166,7 @@ def _value(cell: Any, kind: str | None) -> Any:
     if kind in (None, "multi_label") and cell.startswith("[") and cell.endswith("]"):
         try:
             return json.loads(cell)
-        except ValueError:
+        except (ValueError, RecursionError):
             return cell
     return cell or None
 

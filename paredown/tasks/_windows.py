@@ -12,11 +12,14 @@ import numpy as np
 
 from paredown.errors import BadSetting
 from paredown.frame import Frame
+from paredown.kinds import KINDS, Kind, SupportedSpan
 from paredown.rows import Encoded
 from paredown.tasks._questions import Question, is_labelled
 
 BATCH = 256  # texts given to the tokenizer at once
 NO_ANSWER = (0, 0)  # the place of the first token means that the window does not answer
+MOST_PLACES = 64  # that one window's label holds
+SPAN = KINDS["span"]
 
 Place = tuple[int, int]
 
@@ -32,6 +35,7 @@ class Window:
     offsets: np.ndarray  # [context tokens, 2] the characters of each, [start, end) in the whole context
     fullest: np.ndarray  # [context tokens] True where no other window shows more on both sides of the token
     labels: tuple[Place, ...] = ()  # places (first token, last token) of all gold answers in this window
+    sentences: tuple[Place, ...] = ()  # (first token, which of the question's) of all sentences that begin in it
 
     def __len__(self) -> int:
         return len(self.encoded)
@@ -60,6 +64,7 @@ def windows(
     max_question: int = 64,
     drop_without_answer: bool = False,
     markers: Mapping[str, str] | None = None,
+    kind: Kind = SPAN,
 ) -> list[Window]:
     """The windows of all questions, in order.
 
@@ -67,7 +72,8 @@ def windows(
     tokens of the question that stay. `drop_without_answer`: leave out windows that show no gold answer, to train
     without "no answer". `markers`: words of the context that are read as one token, and as which (see `mrqa.MARKERS`).
 
-    A window's label is the first gold answer it shows whole, or `NO_ANSWER`; None where the question has no label.
+    A window's label is the first gold answer it shows whole (all, where the question says `any_span`), or `NO_ANSWER`;
+    for a `kind` that wants them, with the answer's type and the sentences. None where the question has no label.
     """
     if not getattr(tokenizer, "is_fast", False):
         raise BadSetting(
@@ -87,7 +93,8 @@ def windows(
             room = max_length - len(frame) - len(ids)
             if room < 1:
                 raise BadSetting(f"max_length={max_length} leaves no room after a question of {len(ids)} tokens")
-            found = _cut(question, start + place, ids, read[question.context], frame, room, min(stride, room))
+            cut = _Cut(question, start + place, ids, read[question.context], frame, room, min(stride, room), kind)
+            found = cut.windows()
             made += [window for window in found if window.labels or not drop_without_answer]
     return made
 
@@ -135,27 +142,58 @@ class _Reading:
         return found
 
 
-def _cut(
-    question: Question, number: int, asked: list[int], context: _Tokens, frame: Frame, room: int, step: int
-) -> Iterator[Window]:
-    total = len(context.ids)
-    starts = range(0, max(total - room, 0) + step, step) if total > room else range(1)
-    gold = _covering(context.offsets, np.array(question.spans).reshape(-1, 2))
-    gold = gold[gold[:, 0] <= gold[:, 1]]
-    kept = _covering(context.offsets, np.array(question.protected).reshape(-1, 2))
-    fullest = _fullest(total, starts, room)
-    at = len(frame.special[0]) + len(asked) + len(frame.special[1])
-    for place, start in enumerate(starts):
-        end = min(start + room, total)
-        ids = frame.around(asked, context.ids[start:end])
-        shown = gold[(gold[:, 0] >= start) & (gold[:, 1] < end)] - start + at
-        labels = tuple((int(first), int(last)) for first, last in dict.fromkeys(map(tuple, shown.tolist())))
-        label = (labels or (NO_ANSWER,))[0] if is_labelled(question) else None
-        answerable = range(at, at + end - start)
-        inside = {here - start + at for first, last in kept for here in range(max(first, start), min(last + 1, end))}
-        stays = sorted(set(range(len(ids["input_ids"]))) - set(answerable) | inside)
-        encoded = Encoded(ids, label, first=(0, *answerable), protected=tuple(stays))
-        yield Window(encoded, question, number, at, context.offsets[start:end], fullest[start:end] == place, labels)
+@dataclass(frozen=True)
+class _Cut:
+    """One question, about to be cut into windows."""
+
+    question: Question
+    number: int
+    asked: list[int]
+    context: _Tokens
+    frame: Frame
+    room: int
+    step: int
+    kind: Kind
+
+    def windows(self) -> Iterator[Window]:
+        context, frame, room, total = self.context, self.frame, self.room, len(self.context.ids)
+        starts = range(0, max(total - room, 0) + self.step, self.step) if total > room else range(1)
+        gold, kept, told = map(self._tokens_of, (self.question.spans, self.question.protected, self._told))
+        gold = gold[gold[:, 0] <= gold[:, 1]]
+        fullest = _fullest(total, starts, room)
+        at = len(frame.special[0]) + len(self.asked) + len(frame.special[1])
+        for place, start in enumerate(starts):
+            end = min(start + room, total)
+            ids = frame.around(self.asked, context.ids[start:end])
+            shown = gold[(gold[:, 0] >= start) & (gold[:, 1] < end)] - start + at
+            labels = tuple((int(first), int(last)) for first, last in dict.fromkeys(map(tuple, shown.tolist())))
+            begins = (told[:, 0] >= start) & (told[:, 0] < end) & (told[:, 0] <= told[:, 1])
+            sentences = tuple((int(told[which, 0]) - start + at, int(which)) for which in begins.nonzero()[0])
+            answerable = range(at, at + end - start)
+            inside = {one - start + at for first, last in kept for one in range(max(first, start), min(last + 1, end))}
+            stays = sorted(set(range(len(ids["input_ids"]))) - set(answerable) | inside)
+            label = self._label(labels, sentences, len(ids["input_ids"])) if is_labelled(self.question) else None
+            begin = tuple(token for token, _ in sentences) if isinstance(self.kind, SupportedSpan) else None
+            encoded = Encoded(ids, label, (0, *answerable), tuple(stays), begin)
+            owned = fullest[start:end] == place
+            yield Window(encoded, self.question, self.number, at, context.offsets[start:end], owned, labels, sentences)
+
+    @property
+    def _told(self) -> list[Place]:
+        return [(sentence.start, sentence.end) for sentence in self.question.sentences]
+
+    def _tokens_of(self, spans: Sequence[Place]) -> np.ndarray:
+        return _covering(self.context.offsets, np.array(spans).reshape(-1, 2))
+
+    def _label(self, labels: tuple[Place, ...], sentences: tuple[Place, ...], tokens: int) -> Any:
+        question = self.question
+        places = (labels or (NO_ANSWER,))[: MOST_PLACES if question.any_span else 1]
+        if not isinstance(self.kind, SupportedSpan):
+            return places
+        support = {token: question.sentences[which].support for token, which in sentences}
+        if question.choice is not None:
+            return self.kind.label((), question.choice, support, tokens)
+        return self.kind.label(places, "span", support, tokens)
 
 
 def _covering(offsets: np.ndarray, spans: np.ndarray) -> np.ndarray:

@@ -41,7 +41,8 @@ class HotpotQA(Records[Question]):
     dev: str = "hotpot_dev_distractor_v1"  # of the other setting: hotpot_dev_fullwiki_v1
     test: str = "hotpot_test_fullwiki_v1"  # without answers and supporting facts
     metrics: tuple[str, ...] = ("hotpot_f1", "hotpot_em", "hotpot_sp_f1", "hotpot_joint_f1")
-    kind: ClassVar[str] = "span"
+    version: int = 2
+    kind: ClassVar[str] = "supported_span"
 
     def load(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> HotpotQuestions:
         """Questions, what was left out, and what was kept though it is not all there.
@@ -75,7 +76,8 @@ class HotpotQA(Records[Question]):
         answer = text_of(record, "answer", "the question").strip()
         if answer in CHOICES:
             return Question(name, question, context, (answer,), choice=answer, sentences=sentences)
-        return Question(name, question, context, (answer,), _spans(context, answer, sentences), sentences=sentences)
+        spans = _spans(context, answer, sentences)
+        return Question(name, question, context, (answer,), spans, sentences=sentences, any_span=True)
 
 
 def missing(question: Question) -> list[str]:

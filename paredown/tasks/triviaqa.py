@@ -18,6 +18,7 @@ class TriviaQA(Records[Question]):
 
     folder: str = "triviaqa|TriviaQA"
     metrics: tuple[str, ...] = ("trivia_f1", "trivia_exact")
+    version: int = 2
     kind: ClassVar[str] = "span"
 
     def _name_of(self, record: dict[str, Any]) -> Any:
@@ -37,7 +38,7 @@ class TriviaQA(Records[Question]):
             return Question(name, question, context)
         detected = field_of(asked[0], "detected_answers", list, "the question", missing=[])
         spans = {span for one in detected for span in detected_spans(one, context)}
-        return Question(name, question, context, _aliases(answers), tuple(sorted(spans)))
+        return Question(name, question, context, _aliases(answers), tuple(sorted(spans)), any_span=True)
 
 
 def _aliases(answers: dict[str, Any]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import pytest
 from transformers import BertConfig, BertForQuestionAnswering
 
 from paredown import AdaptiveModel
-from paredown.cli import evaluate as judging
+from paredown.cli import _asked as judging
 from paredown.cli import main
 from paredown.cli import predict as command
 from paredown.cli._outgoing import ToFile, progress_of

@@ -19,6 +19,7 @@ from paredown.exits.entropy import entropy, normalised_entropy
 from paredown.kinds import KINDS, Kind
 from paredown.registry import exits
 from tests.contracts.exit_settings import all_rules
+from tests.families import outputs
 
 HEADS = 12  # the last one is the end: nobody asks the rule there
 ASKED = tuple(range(1, HEADS))
@@ -50,10 +51,10 @@ def evidence(kind: Kind, logits: Tensor, layer: int = 1, counts: Tensor | None =
     """Evidence from [rows, labels]; where every token is answered, two tokens that say the same."""
     if kind.per_word and logits.dim() == 2:
         logits = logits.unsqueeze(1).expand(-1, 2, -1)
-    elif kind.per_token and logits.dim() == 2:  # classes are the tokens, for start and end alike
-        logits = logits.unsqueeze(-1).expand(-1, -1, 2)
+    elif kind.per_token and logits.dim() == 2:  # classes are the tokens, for every item alike
+        logits = logits.unsqueeze(-1).expand(-1, -1, outputs(kind.name))
     if kind.per_token and counts is None:
-        counts = torch.ones(logits.shape[:2], dtype=torch.bool)
+        counts = kind.counts({"attention_mask": torch.ones(logits.shape[:2])})
     doubt = torch.full((len(logits), 1), 0.01) if doubt is None else doubt
     return Evidence(kind, logits, layer, counts, doubt)
 
@@ -61,12 +62,14 @@ def evidence(kind: Kind, logits: Tensor, layer: int = 1, counts: Tensor | None =
 def story(kind: Kind, rows: int, seed: int = 0, labels: int = 3, tokens: int = 4) -> list[Evidence]:
     """What 12 heads say of random rows: they change their minds, and grow surer."""
     noise = torch.Generator().manual_seed(seed)
-    shape = (rows, tokens, labels if kind.per_word else 2) if kind.per_token else (rows, labels)
-    counts = torch.rand(rows, tokens, generator=noise) < 0.5 if kind.per_token else None
-    if kind.grouped:
+    shape = (rows, tokens, labels if kind.per_word else outputs(kind.name)) if kind.per_token else (rows, labels)
+    counts = None
+    if kind.per_token:
+        asked = torch.rand(rows, tokens, generator=noise) < 0.5
+        asked[:, 0] = True  # every row is asked something
+        counts = kind.counts({"attention_mask": asked})
+    elif kind.grouped:
         counts = torch.arange(labels) < torch.randint(1, labels + 1, (rows, 1), generator=noise)
-    if counts is not None:
-        counts[:, 0] = True  # every row is asked something
     now, heads = torch.zeros(shape), []
     for layer in range(1, HEADS + 1):
         now = now + torch.randn(shape, generator=noise) * 0.5

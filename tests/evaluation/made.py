@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from paredown.evaluation import Record
-from paredown.kinds import IGNORED, KINDS
+from paredown.kinds import IGNORED, KINDS, SupportedSpan
 from paredown.rows import Encoded
 
 
@@ -41,13 +41,20 @@ def encoded(kind: str, lengths: list[int], seed: int = 0) -> list[Encoded]:
         elif kind == "token_label":
             first = tuple(place for place in range(length) if place % 3 != 1)
             label = [choose.randrange(3) if place in first else IGNORED for place in range(length)]
-        elif kind == "span":
+        elif kind in ("span", "supported_span"):
             first = tuple(place for place in range(length) if place % 3 != 1)
-            label = (0, first[-1])
+            label = ((0, first[-1]), (0, 0))
+        elif kind == "marked":
+            first = tuple(place for place in range(length) if place % 3 != 1)
+            label = ((choose.choice(first),),)
         elif kind == "choice":
             rows.append(Encoded(label=0, options=_options(choose, ids)))
             continue
-        rows.append(Encoded({"input_ids": ids}, label, first))
+        sentences = None
+        if isinstance(of_kind := KINDS[kind], SupportedSpan):
+            support = {place: choose.random() < 0.5 for place in range(0, length, 4)}
+            sentences, label = tuple(support), of_kind.label(label, "span", support, length)
+        rows.append(Encoded({"input_ids": ids}, label, first, sentences=sentences))
     return rows
 
 

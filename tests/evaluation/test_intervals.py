@@ -11,13 +11,14 @@ import torch
 from paredown.evaluation import METRICS, Record, intervals, metric_named
 from paredown.evaluation.intervals import _one_by_one, resampled
 from paredown.evaluation.metrics import MeanReciprocalRank
-from paredown.kinds import IGNORED, KINDS
+from paredown.kinds import IGNORED, KINDS, TYPES, SupportedSpan
 from tests.evaluation.made import sst2
 
 
 def made(kind: str, rows: int = 60, classes: int = 3) -> tuple[Record, torch.Tensor]:
     generator = torch.Generator().manual_seed(5)
-    shapes: Any = {"token_label": (rows, 7, classes), "span": (rows, 7, 2), "regression": (rows, 1)}
+    shapes: Any = {"token_label": (rows, 7, classes), "regression": (rows, 1)}
+    shapes |= dict.fromkeys(("span", "supported_span", "marked"), (rows, 7, classes))
     shape = shapes.get(kind, (rows, classes))
     logits = torch.randn(shape, generator=generator)
     noisy = logits + 0.8 * torch.randn(shape, generator=generator)
@@ -29,8 +30,20 @@ def made(kind: str, rows: int = 60, classes: int = 3) -> tuple[Record, torch.Ten
     elif kind == "token_label":
         labels[torch.rand(labels.shape, generator=generator) < 0.4] = IGNORED
     elif kind == "span":
-        labels = noisy.argmax(1).sort(1).values
+        labels = noisy.argmax(1).sort(1).values.unsqueeze(1)
+    elif kind == "marked":
+        labels = noisy.argmax(1).unsqueeze(1)
+    elif isinstance(of_kind := KINDS[kind], SupportedSpan):
+        said = of_kind.judged(noisy).tolist()
+        labels = torch.tensor([supported(of_kind, one) for one in said])
     return Record(KINDS[kind], {1: logits}, {}, labels, torch.full((rows,), 7)), logits
+
+
+def supported(kind: SupportedSpan, said: list[int]) -> list[int]:
+    """A label that agrees with what was said; every other token begins a sentence."""
+    start, end, what, *support = said
+    sentences = {token: bool(support[token]) for token in range(0, 7, 2)}
+    return kind.label([(min(start, end), max(start, end))][: what == 0], TYPES[what], sentences, 7)
 
 
 CASES = [
@@ -41,6 +54,8 @@ CASES = [
     ("multi_label", 3, "accuracy"),
     *[("regression", 1, name) for name in ("correlation", "pearson", "spearman")],
     ("span", 2, "span_f1"),
+    ("marked", 1, "accuracy"),
+    ("supported_span", 6, "answer_and_support_f1"),
 ]
 
 

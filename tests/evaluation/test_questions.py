@@ -137,7 +137,7 @@ def test_what_does_not_fit_is_refused(tokenizer: Any, questions: list[Question],
         train(labels, "finetune", questions, output=tmp_path, progress=False)
     with pytest.raises(BadSetting, match="more than this encoder can read: 96"):
         QuestionAnswering(span_model(), max_length=97)
-    with pytest.raises(BadInput, match="rows are Questions"):
+    with pytest.raises(BadInput, match="rows are Question values"):
         evaluate(span_model(), [{"text": "a", "label": 1}])
     with pytest.raises(BadInput, match="no label"):
         unlabelled = [Question("a", "who?", "me")]
@@ -148,7 +148,7 @@ def test_windows_are_rows(questions: list[Question]) -> None:
     model = span_model()
     rows = encoded_rows(model, [*questions, Question("none", "who?", "nobody", impossible=True)])
     assert len(rows) > len(questions) + 1
-    assert rows[-1].label == (0, 0) and max(map(len, rows)) == 96
+    assert rows[-1].label == ((0, 0),) and max(map(len, rows)) == 96
     assert encoded_rows(model, rows) == rows
 
 

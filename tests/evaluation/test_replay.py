@@ -52,6 +52,7 @@ def test_a_replay_is_the_answer(kind: str, rule: Any) -> None:
     @example(family="albert", speed=1.0, lengths=list(range(1, 25)), seed=3)
     @example(family="bert", speed=0.5, lengths=list(range(1, 17)), seed=1)
     @example(family="bert", speed=0.3, lengths=list(range(1, 17)), seed=2)
+    @example(family="modernbert", speed=0.5, lengths=list(range(1, 17)), seed=1)
     def check(family: str, speed: float, lengths: list[int], seed: int) -> None:
         model, at = model_of(family, kind), rule.at_speed(speed)
         rows = encoded(kind, lengths, seed)

@@ -20,6 +20,7 @@ from paredown.methods._recipe import at_full_depth
 from paredown.model import AdaptiveModel
 from paredown.registry import methods
 from paredown.stage import Progress
+from tests.families import outputs
 
 LAYERS = 4
 START = Progress(0, 10)
@@ -31,7 +32,8 @@ def tiny(kind="single_label", labels=3):
         vocab_size=60, hidden_size=16, num_hidden_layers=LAYERS, num_attention_heads=2, intermediate_size=24,
         max_position_embeddings=32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_labels=labels,
     )  # fmt: skip
-    own = {"token_label": BertForTokenClassification, "span": BertForQuestionAnswering}
+    own = {"span": BertForQuestionAnswering}
+    own |= dict.fromkeys(("token_label", "supported_span", "marked"), BertForTokenClassification)
     stock = own.get(kind, BertForSequenceClassification)
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *[f"word{place}" for place in range(55)]]
     tokenizer = BertTokenizer(vocab={word: place for place, word in enumerate(words)})
@@ -47,11 +49,23 @@ def batch(kind="single_label", rows=5, tokens=9, labels=3):
         "multi_label": torch.randint(2, (rows, labels)).float(),
         "regression": torch.rand(rows, 1),
         "token_label": torch.randint(labels, (rows, tokens)).masked_fill(mask == 0, -100),
-        "span": torch.randint(5, (rows, 2)),
+        "span": torch.randint(5, (rows, 2, 2)),
+        "supported_span": torch.tensor([supported_label(row, tokens) for row in range(rows)]),
         "choice": torch.tensor([1, 2]),
+        "marked": torch.randint(5, (rows, 1, 1)),
     }[kind]
-    group = {"group": torch.tensor([0, 0, 1, 1, 1])} if kind == "choice" else {}
-    return {"input_ids": torch.randint(5, 60, (rows, tokens)), "attention_mask": mask, "labels": gold, **group}
+    found = {"input_ids": torch.randint(5, 60, (rows, tokens)), "attention_mask": mask, "labels": gold}
+    if kind == "supported_span":
+        found["sentence_mask"] = gold[:, -tokens:] >= 0
+    elif kind == "choice":
+        found["group"] = torch.tensor([0, 0, 1, 1, 1])
+    return found
+
+
+def supported_label(row, tokens):
+    """Of a span in two places, of yes, of no; two sentences."""
+    what = ("span", "yes", "no")[row % 3]
+    return KINDS["supported_span"].label([(1, 2), (3, 3)][: 2 * (row % 3 == 0)], what, {1: True, 4: False}, tokens)
 
 
 def gradients(model, loss):
@@ -171,7 +185,7 @@ def test_label_smoothing_is_the_published_one():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", [*methods.names(), *methods.aliases()])
 def test_every_method_trains_every_kind_of_answer(name, kind):
-    model, data = tiny(kind, labels={"regression": 1, "span": 2, "choice": 1}.get(kind, 3)), batch(kind)
+    model, data = tiny(kind, labels=outputs(kind)), batch(kind)
     method = methods.make(name)
     method.grow(model)
     method.grow(model)  # idempotent

@@ -13,13 +13,14 @@ from torch import Tensor
 from paredown import AdaptiveModel, Plan, stream
 from paredown.errors import BadSetting
 from paredown.evaluation import metric_named, record
+from paredown.kinds import KINDS
 from paredown.methods import SelfDistill, TokenGate, token_gate
 from paredown.methods._targets import REACH, STIFF, price_of
 from paredown.methods.token_gate import can_be_veiled, step, veiled
 from paredown.rows import as_rows, encode
 from paredown.stage import Progress
 from paredown.training import train
-from tests.families import EXACT, adaptive, batch, walked
+from tests.families import EXACT, adaptive, batch, outputs, walked
 from tests.methods.test_token_policy import kept_share
 from tests.training.tiny import bits, rows, tiny
 
@@ -55,12 +56,11 @@ def test_veiled_tokens_are_as_good_as_dropped(family: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "head"),
     [("single_label", "linear:pool=mean"), ("single_label", "attention"), ("single_label", "linear:pool=max")]
-    + [(kind, head) for kind in ("token_label", "span") for head in ("linear", "attention")],
+    + [(kind, head) for kind in KINDS if KINDS[kind].per_token for head in ("linear", "attention")],
 )
 @torch.no_grad()
 def test_veiled_answers_are_those_of_dropping(kind: str, head: str, attention: str) -> None:
-    labels = {"span": 2}.get(kind, 3)
-    model = opinionated("bert", kind, head, attn_implementation=attention, num_labels=labels)
+    model = opinionated("bert", kind, head, attn_implementation=attention, num_labels=outputs(kind))
     inputs = batch(99, LENGTHS)
     for layers, logits in veiled(model, inputs)[0].logits.items():
         dropped = model.answer(inputs, REDUCED.but(exit=f"at_layer:{layers + 1}")).logits

@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import BertTokenizer, PreTrainedTokenizerFast
 
-from paredown.tasks import Question
+from paredown.tasks import HotpotQA, Question
 
 ODD = [
     "naïve",
@@ -69,3 +69,27 @@ def made_questions(number: int, words: int, seed: int = 0) -> list[Question]:
         answers = tuple(context[start:end] for start, end in spans)
         found.append(Question(f"q{place}", "  Who built the bridge of the town?", context, answers, spans))
     return found
+
+
+def hotpot_records(number: int, seed: int = 0) -> list[dict[str, Any]]:
+    """HotpotQA's records. The question's first word tells the type; a sentence that begins with `the` is support, and
+    the word that follows it in the first paragraph is the answer."""
+    draw = random.Random(seed)
+    found = []
+    for place in range(number):
+        answer = draw.choice(["river", "bridge", "town"])
+        question, said = draw.choice([("what?", answer), ("what?", answer), ("who?", "yes"), ("of?", "no")])
+        context, facts = [], []
+        for title in ("x", "y"):
+            sentences = [[draw.choice(["who", "and", "of"]) for _ in range(draw.randint(2, 5))] for _ in range(3)]
+            chosen = draw.randrange(3)
+            sentences[chosen][:0] = ["the", answer if title == "x" else "built"]
+            facts.append([title, chosen])
+            context.append([title, [" ".join(words) + "." for words in sentences]])
+        asked = {"_id": f"h{seed}-{place}", "question": question, "answer": said}
+        found.append({**asked, "supporting_facts": facts, "context": context})
+    return found
+
+
+def hotpot_questions(number: int, seed: int = 0) -> list[Question]:
+    return [HotpotQA()._asked(record) for record in hotpot_records(number, seed)]

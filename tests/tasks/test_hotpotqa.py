@@ -50,7 +50,7 @@ def one(tmp_path: Path, **changes: Any) -> Question:
 def test_a_question(tmp_path: Path, lines: bool) -> None:
     read = load(tmp_path, RECORD, lines=lines)
     question = read.rows[0]
-    assert (read.kind, read.bad, read.noted) == ("span", (), ())
+    assert (read.kind, read.bad, read.noted) == ("supported_span", (), ())
     assert (question.id, question.question) == ("5a", "Who wrote the song of the Jays?")
     assert question.context == CONTEXT and question.answers == ("Ann Lee",)
     assert question.choice is None and not question.impossible

@@ -179,8 +179,9 @@ def test_labels_without_an_answer(tokenizer: Any) -> None:
     late = replace(question, spans=question.spans[:1], answers=question.answers[:1])
     made = windows(tokenizer, [late, replace(late, impossible=True, spans=(), answers=())], max_length=64, stride=16)
     labels = [window.encoded.label for window in made]
-    assert (0, 0) in labels and all((label == (0, 0)) == (not one.labels) for label, one in zip(labels, made))
-    assert {window.encoded.label for window in made if window.number == 1} == {(0, 0)}
+    none = ((0, 0),)
+    assert none in labels and all((label == none) == (not one.labels) for label, one in zip(labels, made))
+    assert {window.encoded.label for window in made if window.number == 1} == {none}
     kept = windows(tokenizer, [late], max_length=64, stride=16, drop_without_answer=True)
     assert [window.encoded for window in kept] == [window.encoded for window in made if window.labels]
 
@@ -241,7 +242,7 @@ def peak(window: Window) -> torch.Tensor:
     """Logits that say the label, and of windows without an answer nothing."""
     logits = torch.full((len(window), 2), -8.0)
     if window.labels:
-        (start, end) = window.encoded.label
+        ((start, end),) = window.encoded.label
         logits[start, 0] = logits[end, 1] = 8.0
     return logits
 

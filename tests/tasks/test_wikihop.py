@@ -1,4 +1,4 @@
-"""WikiHop's file and the layout with a marker before every candidate and support."""
+"""WikiHop's file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from paredown.errors import BadInput
 from paredown.registry import tasks
-from paredown.tasks import Choices, marked
+from paredown.tasks import Choices
 
 RECORD: dict[str, Any] = {
     "id": "WH_dev_0",
@@ -29,7 +29,7 @@ def load(tmp_path: Path, *records: Any, skip_bad_rows: bool = False) -> Any:
 
 def test_a_question(tmp_path: Path) -> None:
     read = load(tmp_path, RECORD)
-    assert (read.kind, read.bad) == ("choice", ())
+    assert (read.kind, read.bad) == ("marked", ())
     assert read.rows == [
         Choices(
             "WH_dev_0",
@@ -43,21 +43,6 @@ def test_a_question(tmp_path: Path) -> None:
 
 def test_a_file_without_answers_is_unlabelled(tmp_path: Path) -> None:
     assert load(tmp_path, {key: RECORD[key] for key in RECORD if key != "answer"}).rows[0].label is None
-
-
-def test_every_candidate_and_support_has_a_marker(tmp_path: Path) -> None:
-    asked = load(tmp_path, RECORD).rows[0]
-    pieces = marked(asked)
-    assert pieces.head == (asked.question, "[unused1]", "france", "[unused1]", "new zealand", "[unused1]", "peru")
-    assert pieces.body == (
-        "[unused2]",
-        RECORD["supports"][0],
-        "[unused2]",
-        "Wellington is the capital of New Zealand .",
-    )
-    assert [pieces.head[place + 1] for place in pieces.candidates] == list(asked.options)
-    assert {pieces.head[place] for place in pieces.candidates} == {"[unused1]"}
-    assert marked(asked, candidate="<c>", support="<s>").body[0] == "<s>"
 
 
 BROKEN: dict[str, tuple[Any, str]] = {  # changes, piece of the message

@@ -1,0 +1,45 @@
+"""`paredown lengthen`: more positions for an encoder that learned a table of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paredown.cli._app import AsJson, Config, DryRun, app, print_forecast, print_json, results
+from paredown.cli._loading import check_place, first_line
+from paredown.errors import BadBundle, BadSetting
+from paredown.longer import lengthened
+
+Option = typer.Option
+
+
+@app.command()
+def lengthen(
+    model: Annotated[str, typer.Argument(help="A Hugging Face folder or hub id, or a bundle.")],
+    output: Annotated[Path, typer.Argument(help="The folder to write; it must not exist.")],
+    to: Annotated[int, Option(min=2, help="Tokens that shall be read.")] = 1024,
+    interpolate: Annotated[
+        bool, Option("--interpolate", help="Stretch the positions instead of repeating them; all texts change.")
+    ] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """Write a model that reads longer texts; what it could read before it answers as before."""
+    if output.exists():
+        raise BadSetting(f"{output} exists already; choose another folder")
+    check_place(model)
+    try:
+        made = lengthened(model, to, interpolate)
+    except BadBundle as error:
+        raise BadBundle(first_line(error)) from None
+    facts = {"folder": str(output), "positions": made.positions.name, "before": made.before, "after": to}
+    if dry_run:
+        return print_forecast(facts, as_json)
+    made.save(output)
+    if as_json:
+        return print_json(facts)
+    said = f"written: {output} (reads {to:,} tokens; it was {made.before:,})"
+    results.print(said, highlight=False, soft_wrap=True)

@@ -1,0 +1,221 @@
+"""Choosing among candidates: whatever the windows, the neighbours, the exit rule and the reducer; and training it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from paredown import AdaptiveModel, Plan
+from paredown.errors import BadInput, BadSetting
+from paredown.evaluation import CandidateAnswering, Chosen, evaluate, score_candidates, write_candidates
+from paredown.evaluation.questions import encoded_rows
+from paredown.kinds import KINDS
+from paredown.registry import heads
+from paredown.rows import collate
+from paredown.tasks import Choices, Question, marked_windows
+from paredown.training import train
+from tests.contracts.exit_settings import all_rules
+from tests.contracts.reducer_settings import all_reducers, with_selectors
+from tests.contracts.test_exits import accepts
+from tests.families import adaptive
+from tests.tasks.asking import word_pieces
+from tests.tasks.choosing import made_choices
+
+LENGTH = 48
+QUESTIONS = made_choices(4, 1, seed=1) + made_choices(4, 9, seed=2)  # some fit one window, others take several
+
+
+def marked_model(**changes: Any) -> AdaptiveModel:
+    settings = {"vocab_size": 200, "max_position_embeddings": 128, **changes}
+    return adaptive("bert", "marked", tokenizer=word_pieces(), **settings)
+
+
+@cache
+def asking(head: str = "pooler", protect: bool = True) -> CandidateAnswering:
+    return CandidateAnswering(with_selectors(marked_model(head=head)), LENGTH, protect=protect)
+
+
+def said(choice: Chosen) -> tuple[Any, ...]:
+    return choice.id, choice.text, choice.candidate, choice.windows, choice.layers, choice.tokens
+
+
+def check_invariance(ask: CandidateAnswering, plan: Plan) -> list[Chosen]:
+    """The same answers in batches of 1, of 5 and all at once, in any order."""
+    together = ask.answers(QUESTIONS, plan)
+    backwards = ask.answers(QUESTIONS[::-1], plan, batch_size=5)[::-1]
+    for asked, *choices in zip(QUESTIONS, together, backwards, strict=True):
+        (alone,) = ask.answers([asked], plan, batch_size=1)
+        for choice in choices:
+            assert said(choice) == said(alone)
+            assert choice.scores == pytest.approx(alone.scores, abs=1e-4)
+    return together
+
+
+@pytest.mark.parametrize("rule", [rule for rule in all_rules() if accepts(rule, KINDS["marked"])], ids=str)
+def test_every_exit_rule_answers_without_neighbours(rule: Any) -> None:
+    check_invariance(asking(), Plan(exit=rule))
+
+
+@pytest.mark.parametrize("protect", [True, False], ids=["protected", "free"])
+@pytest.mark.parametrize("reducer", all_reducers(), ids=str)
+def test_every_reducer_answers_without_neighbours(reducer: Any, protect: bool) -> None:
+    ask = asking(protect=protect)
+    found, full = check_invariance(ask, Plan(reduce=reducer)), ask.answers(QUESTIONS)
+    assert sum(choice.tokens for choice in found) < sum(choice.tokens for choice in full)
+    check_invariance(ask, Plan(exit="entropy:0.9", reduce=reducer))
+
+
+@pytest.mark.parametrize("head", heads.names())
+def test_every_head_answers_without_neighbours(head: str) -> None:
+    check_invariance(asking(head), Plan(exit="margin:0.2", reduce="selector:0.5"))
+
+
+def test_protection_is_a_choice() -> None:
+    """Candidates' markers stay where they are protected, and go where they are not."""
+    for protect in (True, False):
+        ask = asking(protect=protect)
+        inputs = collate([replace(window.encoded, label=None) for window in ask.windows(QUESTIONS)], 0)
+        stream, plan = ask.model.walk.start(inputs, may_drop=True), Plan(reduce="fixed_share:0.5")
+        for run in range(1, 5):
+            stream = ask.model.step(stream, plan, run)
+        stays = torch.zeros_like(inputs["answer_mask"])
+        for row, places in enumerate(stream.position):
+            stays[row, places[stream.mask[row]]] = True
+        assert bool((stays | ~inputs["answer_mask"]).all()) == protect
+
+
+def test_a_score_is_the_mean_over_the_windows() -> None:
+    ask, plan = asking(), Plan(exit="patience:1", reduce="selector:0.5")
+    asked = QUESTIONS[-1]
+    shown = marked_windows(ask.model.tokenizer, [asked], LENGTH)
+    each = [ask.model.answer(collate([replace(one.encoded, label=None)], 0), plan) for one in shown]
+    scores = torch.stack([one.logits[0, list(shown[0].encoded.first or ()), 0] for one in each]).mean(0).softmax(0)
+    (found,) = ask.answers([asked], plan)
+    assert found.scores == pytest.approx(scores.tolist(), abs=1e-5) and sum(found.scores) == pytest.approx(1)
+    assert found.candidate == scores.argmax() and found.text == asked.options[found.candidate]
+    assert found.windows == len(shown) > 2
+    assert found.layers == sum(int(one.layers) for one in each)
+    assert found.tokens == sum(int(one.tokens) for one in each)
+    few = replace(ask, max_windows=1).answers([asked], plan)[0]
+    assert few.windows == 1 and len(few.scores) == len(asked.options)
+
+
+def test_one_candidate_is_certain() -> None:
+    found = asking()("what town", ["river"], ["the river", "of the  town\nbuilt"], Plan(exit="entropy:0.1"))
+    assert (found.text, found.score, found.layers) == ("river", 1.0, 1)
+
+
+def test_only_candidates_count() -> None:
+    """What is said of other tokens reaches neither the answer nor the exit rule."""
+    model = marked_model()
+    inputs = collate([marked_windows(model.tokenizer, QUESTIONS, LENGTH)[0].encoded], 0)
+    logits = model.answer(inputs, Plan(exit="entropy:0.5")).logits
+    assert bool((logits[~inputs["answer_mask"]] <= -1e4).all())
+    assert inputs["answer_mask"][0, model.kind.predicted(logits)[0, 0]]
+    stream = model.walk.start(inputs)
+    evidence = model._evidence(model.walk.step(stream, 0), 0, 1, inputs)
+    assert evidence.classes.tolist() == [[len(QUESTIONS[0].options)]]  # type: ignore[union-attr]
+
+
+METHODS = [
+    "finetune:epochs=1",
+    "joint:epochs=1",
+    "two_stage:epochs=1,exit_epochs=1",
+    "self_distill:epochs=1,exit_epochs=1,head=linear",
+    "alternating:epochs=1",
+    "token_policy:epochs=1,policy_epochs=1,joint_epochs=1,samples=2",
+    "token_gate:epochs=1,gate_epochs=1",
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains_it_and_a_bundle_keeps_it(method: str, tmp_path: Path) -> None:
+    model, rows = marked_model(head=None), made_choices(24, 4, seed=5)
+    train(model, method, rows, rows[:6], output=tmp_path, batch_size=8, max_length=LENGTH, progress=False)
+    again = AdaptiveModel.from_pretrained(tmp_path / "model")
+    assert again.kind.name == "marked" and again.config.num_labels == 1 and again.plan == model.plan
+    assert CandidateAnswering(again, LENGTH).answers(rows[:3]) == CandidateAnswering(model, LENGTH).answers(rows[:3])
+
+
+def test_train_then_evaluate(tmp_path: Path) -> None:
+    model, dev = marked_model(head=None, num_hidden_layers=2), made_choices(40, 1, seed=1)
+    before = score_candidates(dev, CandidateAnswering(model).answers(dev))
+    joint = "joint:epochs=10,lr=5e-3,head=linear"
+    train(model, joint, made_choices(160, 1), dev, output=tmp_path, batch_size=8, progress=False)
+    ask = CandidateAnswering(AdaptiveModel.from_pretrained(tmp_path / "model"))
+    after = score_candidates(dev, ask.answers(dev, Plan()))
+    assert after["accuracy"] > 90 > 70 > before["accuracy"] and after["total"] == 40
+    found = evaluate(ask.model, dev, ["entropy"], plan=Plan(), timed_batches=(), resamples=20)
+    assert found.metric == "accuracy" and found.rows == 40  # one window each
+    assert found.full["score"] == pytest.approx(after["accuracy"] / 100)
+    early = score_candidates(dev, ask.answers(dev, Plan(exit=found.chosen[-1]["rule"])))
+    assert early["accuracy"] > 80
+
+
+def test_a_question_that_cannot_be_won_counts_as_lost() -> None:
+    ask = asking()
+    many = replace(QUESTIONS[0], id="many", options=tuple("abcdefghij"), label=9)
+    few = replace(ask, max_candidates=3)
+    assert score_candidates([many], few.answers([many])) == {"accuracy": 0, "total": 1}
+    beyond = replace(many, options=tuple(f"{a}{b}" for a in "abcdefghij" for b in "abcdefghij"), label=99)
+    rows = encoded_rows(marked_model(max_position_embeddings=512), [QUESTIONS[0], beyond])
+    assert len(rows) == 1 and rows[0].label is not None  # it teaches nothing
+
+
+def test_the_example_of_the_documents_runs(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    page = Path(__file__).parents[2] / "docs" / "data_formats.md"
+    (example,) = (block for block in page.read_text().split("```") if "import CandidateAnswering" in block)
+    model = marked_model(head=None, hidden_size=16)
+    model.stock.save_pretrained(tmp_path / "encoder")
+    model.tokenizer.save_pretrained(tmp_path / "encoder")
+    monkeypatch.chdir(tmp_path)
+    exec(example.removeprefix("python\n").replace("google-bert/bert-base-uncased", "encoder"), {})
+    assert capsys.readouterr().out.strip()
+
+
+def test_predictions_go_by_id(tmp_path: Path) -> None:
+    found = asking().answers(QUESTIONS)
+    (path,) = write_candidates(tmp_path / "new", found)
+    assert json.loads(path.read_text()) == {choice.id: choice.text for choice in found}
+
+
+@pytest.mark.parametrize(
+    ("asked", "wrong"),
+    [
+        ("what?", "question 0: expected Choices"),
+        (Choices("a", " ", "q", ("x", "y")), r"question 0 \('a'\): the context is empty"),
+        (Choices("a", "c", "", ("x", "y")), "the question is empty"),
+        (Choices("a", "c", "q", ("x", " ")), "the option 1 is empty"),
+        (Choices("a", "c", "q", ()), "no options to choose among"),
+    ],
+)
+def test_bad_questions_are_named(asked: Any, wrong: str) -> None:
+    with pytest.raises(BadInput, match=wrong):
+        asking().answers([asked])
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    spans = adaptive("bert", "span", tokenizer=word_pieces(), vocab_size=200)
+    with pytest.raises(BadSetting, match="a model of the kind 'marked'; this one answers span"):
+        CandidateAnswering(spans)
+    with pytest.raises(BadSetting, match="a Choices is for models of choice or marked; this one answers span"):
+        train(spans, "finetune", QUESTIONS, output=tmp_path, progress=False)
+    with pytest.raises(BadSetting, match="a Question is for models of span or supported_span; this one answers marked"):
+        evaluate(asking().model, [Question("a", "who?", "me")])
+    with pytest.raises(BadInput, match="rows are Choices values"):
+        evaluate(asking().model, [{"text": "a", "label": 1}])
+    with pytest.raises(BadInput, match="CandidateAnswering"):
+        asking().model.predict(["a text"])
+    with pytest.raises(BadSetting, match="more than this encoder can read: 128"):
+        CandidateAnswering(marked_model(), max_length=129)
+    with pytest.raises(BadInput, match="no label"):
+        unlabelled = [replace(QUESTIONS[0], label=None)]
+        train(marked_model(head=None), "finetune", unlabelled, output=tmp_path, progress=False)
+    with pytest.raises(BadInput, match="nobody says what is right for question 'c0'"):
+        score_candidates([replace(QUESTIONS[0], label=None)], [])

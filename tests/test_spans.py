@@ -1,0 +1,151 @@
+"""Kinds of answer that are spans: every right place counts, types and support are learnt where they are asked for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paredown.errors import BadSetting
+from paredown.evaluation.metrics import answer_and_support_f1, span_f1
+from paredown.evidence import Evidence
+from paredown.exits.entropy import normalised_entropy
+from paredown.kinds import IGNORED, KINDS, PLACES, RULED_OUT, SupportedSpan
+
+SPAN = KINDS["span"]
+SUPPORTED = KINDS["supported_span"]
+assert isinstance(SUPPORTED, SupportedSpan)
+TOKENS = 9
+
+
+def said(rows: int, outputs: int, seed: int = 0) -> Tensor:
+    return torch.randn(rows, TOKENS, outputs, generator=torch.Generator().manual_seed(seed))
+
+
+def label(places: list[tuple[int, int]], what: str = "span", support: dict[int, bool] | None = None) -> list[int]:
+    return SUPPORTED.label(places, what, support or {}, TOKENS)
+
+
+def masks(rows: int, sentences: list[int]) -> Tensor:
+    marked = torch.zeros(rows, TOKENS, dtype=torch.bool)
+    marked[:, sentences] = True
+    return SUPPORTED.counts({"attention_mask": torch.ones(rows, TOKENS), "sentence_mask": marked})
+
+
+# Every place counts
+
+
+def test_one_place_is_the_plain_loss() -> None:
+    logits, pairs = said(6, 2), torch.tensor([[1, 3], [0, 0], [2, 2], [8, 8], [4, 7], [0, 5]])
+    plain = F.cross_entropy(logits.transpose(1, 2).flatten(0, 1), pairs.flatten())
+    assert torch.equal(SPAN.loss(logits, pairs.unsqueeze(1)), plain)
+    twice = pairs.unsqueeze(1).expand(-1, 3, -1)
+    torch.testing.assert_close(SPAN.loss(logits, twice), plain)
+
+
+def test_several_places_are_one_event() -> None:
+    logits = said(1, 2).requires_grad_()
+    probs = logits[0].softmax(0)
+    starts, ends = probs[1, 0] + probs[4, 0], probs[2, 1] + probs[5, 1] + probs[6, 1]  # a start that is shared, once
+    places = torch.tensor([[[1, 2], [4, 5], [4, 6], [IGNORED, IGNORED]]])
+    loss = SPAN.loss(logits, places)
+    torch.testing.assert_close(loss, -(starts.log() + ends.log()) / 2)
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert gradient.isfinite().all() and (gradient[0, [1, 4], 0] < 0).all() and gradient[0, 2, 0] > 0
+
+
+def test_the_place_that_fits_best_is_what_was_missed() -> None:
+    logits = torch.zeros(2, TOKENS, 2)
+    logits[:, 4, 0] = logits[:, 5, 1] = 9.0
+    places = torch.tensor([[[0, 1], [4, 5]], [[1, 2], [4, 8]]])
+    assert SPAN.wrong(logits, places).tolist() == [[0.0], [0.5]]
+    assert span_f1(np.array([[4, 5]]), places[:1].numpy()) == 1.0
+    assert span_f1(np.array([[4, 5]]), places[1:].numpy()) == pytest.approx(2 * 2 / 7)
+    assert span_f1(np.array([[5, 4]]), np.array([[[IGNORED, IGNORED], [4, 5]]])) == 0.0
+
+
+# Types and support
+
+
+def test_a_label_has_three_parts() -> None:
+    many = [(place, place) for place in range(PLACES + 3)]
+    labels = torch.tensor([label(many, support={2: True, 5: False}), label([], "no")])
+    places, types, support = SUPPORTED.parts(labels)
+    assert places[0].tolist() == [list(pair) for pair in many[:PLACES]] and bool((places[1] == IGNORED).all())
+    assert types.tolist() == [0, 2]
+    assert support[0].tolist() == [IGNORED, IGNORED, 1, IGNORED, IGNORED, 0, IGNORED, IGNORED, IGNORED]
+
+
+def test_the_loss_is_that_of_its_parts() -> None:
+    logits = said(2, 6)
+    labels = torch.tensor([label([(1, 2)], support={0: True, 4: False}), label([], "yes", {3: True})])
+    where = SPAN.loss(logits[:1, :, :2], torch.tensor([[[1, 2]]]))
+    what = F.cross_entropy(logits[:, 0, 2:5], torch.tensor([0, 1]))
+    each = -F.logsigmoid(torch.stack([logits[0, 0, 5], -logits[0, 4, 5], logits[1, 3, 5]]))
+    support = (each[:2].mean() + each[2]) / 2
+    torch.testing.assert_close(SUPPORTED.loss(logits, labels), where / 2 + what + support)
+    alone = [SUPPORTED.loss(logits[row : row + 1], labels[row : row + 1]) for row in range(2)]
+    torch.testing.assert_close(SUPPORTED.loss(logits, labels), sum(alone) / 2)  # micro-batches weigh by rows
+    with pytest.raises(BadSetting, match="smoothing"):
+        SUPPORTED.loss(logits, labels, 0.1)
+
+
+def test_what_is_not_asked_teaches_nothing() -> None:
+    logits = said(1, 6).requires_grad_()
+    (gradient,) = torch.autograd.grad(SUPPORTED.loss(logits, torch.tensor([label([], "no", {3: True})])), logits)
+    touched = gradient[0].abs() > 1e-6
+    assert touched.nonzero().tolist() == [[0, 2], [0, 3], [0, 4], [3, 5]]
+
+
+def test_being_wrong_is_half_the_answer_and_half_the_sentences() -> None:
+    logits = torch.zeros(4, TOKENS, 6)
+    logits[:, 1, 0] = logits[:, 2, 1] = 9.0
+    logits[:, 0, 2] = 9.0  # a span
+    logits[:, :, 5] = -9.0
+    sentences = {0: False, 4: True}
+    rows = [label([(1, 2)]), label([(1, 3)]), label([], "yes"), label([(1, 2)], support=sentences)]
+    assert SUPPORTED.wrong(logits, torch.tensor(rows)).flatten().tolist() == [0.0, 0.25, 0.5, 0.25]
+    judged = SUPPORTED.judged(logits).numpy()
+    assert answer_and_support_f1(judged[:1], np.array(rows[3:])) == 0.5  # no support was found
+    judged[0, 3 + 4] = 1
+    assert answer_and_support_f1(judged[:1], np.array(rows[3:])) == 1.0
+    assert answer_and_support_f1(judged[:1], np.array([label([], "yes", sentences)])) == 0.5
+
+
+def test_imitation_looks_at_sentences_alone() -> None:
+    student, teacher, counts = said(3, 6), said(3, 6, seed=1), masks(3, [2, 6])
+    assert SUPPORTED.distill(teacher, teacher, counts).item() == pytest.approx(0, abs=1e-6)
+    apart = SUPPORTED.distill(student, teacher, counts)
+    other = student.clone()
+    other[:, [0, 1, 3, 4, 5, 7, 8], 5] += 5.0
+    assert torch.equal(SUPPORTED.distill(other, teacher, counts), apart)
+    other[:, 2, 5] += 5.0
+    assert not torch.equal(SUPPORTED.distill(other, teacher, counts), apart)
+    for direction in ("forward", "reverse"):
+        assert SUPPORTED.distill(student, teacher, counts, 2.0, direction) > 0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 9])
+def test_items_have_as_many_classes_as_can_be_the_answer(tokens: int) -> None:
+    mask = torch.ones(2, tokens)
+    mask[1, 1:] = 0
+    counts = SUPPORTED.counts({"attention_mask": mask})
+    evidence = Evidence(SUPPORTED, SUPPORTED.ruled_out(torch.zeros(2, tokens, 6), counts), 1, counts)
+    assert torch.as_tensor(evidence.classes).tolist() == [[tokens, tokens, 3], [1, 1, 3]]
+    assert evidence.log_probs.shape == (2, 3, max(tokens, 3)) and evidence.predicted.shape == (2, 3)
+    full = normalised_entropy(evidence.log_probs, evidence.classes)
+    wanted = [[float(tokens > 1)] * 2 + [1.0], [0.0, 0.0, 1.0]]
+    torch.testing.assert_close(full, torch.tensor(wanted))
+    assert math.isclose(evidence.log_probs[0, 2].exp()[:3].sum().item(), 1, rel_tol=1e-6)
+
+
+def test_only_places_are_ruled_out() -> None:
+    logits, counts = said(1, 6), masks(1, [])
+    counts[0, 4:, 0] = False
+    after = SUPPORTED.ruled_out(logits, counts)
+    assert bool((after[0, 4:, :2] == RULED_OUT).all()) and torch.equal(after[..., 2:], logits[..., 2:])
+    assert torch.equal(after[0, :4], logits[0, :4])
