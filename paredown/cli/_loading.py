@@ -58,12 +58,16 @@ def load_any(source: str, **settings: Any) -> AdaptiveModel:
         raise BadBundle(first_line(error)) from None
 
 
-def model_for(source: str, rows: Any, seed: int, depth: int | None = None) -> AdaptiveModel:
+def model_for(source: str, rows: Any, seed: int, depth: int | None = None, reduce: str | None = None) -> AdaptiveModel:
     """A model to train on rows: new answers for an encoder, those it has for a bundle, if they are the rows'."""
     torch.manual_seed(seed)  # a new classifier is random
-    if not is_bundle(source):
-        return load_any(source, task=rows.kind, labels=list(rows.labels), depth=depth)
-    model = load_any(source, depth=depth)
+    new = {} if is_bundle(source) else {"task": rows.kind, "labels": list(rows.labels)}
+    model = load_any(source, depth=depth, **new)
+    if reduce is not None:
+        model.plan = changed(model.plan, None, reduce)
+        model.check(model.plan)
+    if new:
+        return model
     nameless = rows.kind in ("regression", *ASKED)
     if model.kind.name != rows.kind or not (nameless or set(model.labels) == set(rows.labels)):
         theirs = rows.kind if nameless else f"{rows.kind} rows labelled {', '.join(rows.labels)}"

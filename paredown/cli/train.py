@@ -12,7 +12,7 @@ from rich.table import Table
 
 from paredown.cli._app import AsJson, Config, DryRun, app, print_json, results
 from paredown.cli._data import Data, LabelColumn, PairColumn, SkipBadRows, Source, Task, TextColumn, metrics_of
-from paredown.cli._loading import method_settled, model_for
+from paredown.cli._loading import Reduce, method_settled, model_for
 from paredown.errors import BadSetting
 from paredown.evaluation import Cost, metric_named, record
 from paredown.evaluation.elue import static_point
@@ -38,6 +38,7 @@ def train(
         list[int] | None, Option(min=1, help="The first so many layers; several: a model of each.")
     ] = None,
     head: Annotated[str | None, Option(help="Which head, for every method: attention, pooler, …")] = None,
+    reduce: Reduce = None,
     task: Task = None,
     data: Data = None,
     train: Annotated[str | None, Option(help="File or Hub dataset with labelled rows.")] = None,
@@ -71,16 +72,16 @@ def train(
     chosen = [method_settled(text, head=head, epochs=epochs, lr=lr) for text in method or ["fastbert"]]
     depths = sorted(set(depth or ()), reverse=True)
     folders = {each: output / f"depth_{each}" for each in depths} if len(depths) > 1 else {(*depths, None)[0]: output}
-    first = model_for(model, found, seed, next(iter(folders)))
+    first = model_for(model, found, seed, next(iter(folders)), reduce)
     extra = more.rows if more else None
     ready = TrainingData.read(first, found.rows, extra, held.rows if held else None, max_length)  # once for all depths
     if dry_run:
-        stages = [_foresee(model_for(model, found, seed, each), chosen, ready, batch_size) for each in folders]
+        stages = [_foresee(model_for(model, found, seed, each, reduce), chosen, ready, batch_size) for each in folders]
         return _show_stages([stage for its in stages for stage in its], as_json)
     metric = metric_named(metrics_of(held, task)[0], held.groups) if held else None
     made = Made(metric, ready)
     for each, folder in folders.items():
-        adaptive = model_for(model, found, seed, each)
+        adaptive = model_for(model, found, seed, each, reduce)
         report = run(
             adaptive,
             chosen,
@@ -114,7 +115,8 @@ class Made:
         self.model, self.report = model, report
         facts = {"bundle": str(bundle), "layers_kept": len(model.depth), "parameters": used_parameters(model)}
         if self.rows.dev:
-            facts |= static_point(record(model, self.rows.dev), self.metric, Cost.of(model))
+            plan = model.plan.but(exit=None)
+            facts |= static_point(record(model, self.rows.dev, plan=plan), self.metric, Cost.of(model, plan))
         self.runs.append(facts)
 
     def show(self, as_json: bool) -> None:

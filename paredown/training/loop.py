@@ -320,6 +320,7 @@ class Run:
             "metric": getattr(self.metric, "__name__", str(self.metric)),
             "model": f"{walk.family}, width {walk.width}, labels {', '.join(self.model.labels)}",
             "depth": list(self.model.depth),
+            "reduce": None if self.model.plan.reduce is None else str(self.model.plan.reduce),
             "rows": {name: len(getattr(self.data, name)) for name in ("train", "extra", "dev")},
             "data": self.data.digest(),
         }

@@ -1,4 +1,4 @@
-"""`--reduce` of `paredown predict` and `evaluate`, and selectors in `paredown info`."""
+"""`--reduce` of `paredown train`, `predict` and `evaluate`, and selectors in `paredown info`."""
 
 from __future__ import annotations
 
@@ -52,6 +52,16 @@ def test_predict(bundle: Path, rows: Path, tmp_path: Path, capsys: Any) -> None:
     assert "did you mean 'selector'" in said(
         capsys, "predict", bundle, rows, out, "--reduce", "selectr", "--restart", fails=True
     )
+
+
+def test_train(bundle: Path, rows: Path, tmp_path: Path, capsys: Any) -> None:
+    words = ("train", bundle, "--train", rows, "--dev", rows, "-m", "finetune:epochs=1", "--json")
+    said(capsys, *words, "-o", tmp_path / "run", "--reduce", "attention:0.9")
+    assert str(AdaptiveModel.from_pretrained(tmp_path / "run" / "model").plan.reduce) == "attention:0.9"
+    again = said(capsys, *words, "-o", tmp_path / "run", "--reduce", "attention:0.5", fails=True)
+    assert "reduce was 'attention:0.9', now 'attention:0.5'" in again
+    wrong = said(capsys, *words, "-o", tmp_path / "other", "--reduce", "selectr", fails=True)
+    assert "did you mean 'selector'" in wrong
 
 
 def test_a_bundle_that_drops_tokens_keeps_doing_so(bundle: Path, rows: Path, tmp_path: Path, capsys: Any) -> None:

@@ -1,0 +1,283 @@
+"""From the results beside it: docs/tokens.md, its picture, and the figures in the cards of the token methods.
+
+python -m benchmarks.tokens_report
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from benchmarks.early_exit_report import ROOT, table
+from benchmarks.tokens import EXITS, PLAIN, best_exit
+
+RESULTS = [Path(__file__).with_name(f"tokens{which}.json") for which in ("", "_mpnet")]
+PAGE, PICTURE = ROOT / "docs" / "tokens.md", ROOT / "docs" / "tokens.png"
+NAMES = {"imdb": "IMDb", "20news": "20 Newsgroups", "squad": "SQuAD 1.1"}
+TOKENS, BOTH = ("trained with attention", "gate", "policy"), ("policy, then exits", "exits, then policy")
+CARDS = {"token_gate": "gate", "token_policy": "policy"}
+COLOURS = {  # Okabe and Ito's, which colour-blind readers can tell apart; markers say the same again
+    "attention": ("#999999", "x"),
+    "fixed share by attention": ("#000000", "+"),
+    "trained with attention": ("#E69F00", "v"),
+    "gate": ("#D55E00", "s"),
+    "policy": ("#0072B2", "o"),
+    "exits": ("#009E73", "^"),
+    "policy, then exits": ("#CC79A7", "D"),
+    "exits, then policy": ("#56B4E9", "p"),
+}
+
+Found = dict[tuple[str, str], dict[str, dict]]  # (encoder, task) -> label -> run
+
+
+def read(paths: list[Path]) -> tuple[list[dict], Found]:
+    files = [json.loads(path.read_text()) for path in paths]
+    found: Found = {}
+    for file in files:
+        for run in sorted(file["runs"], key=lambda run: list(NAMES).index(run["task"])):
+            times = [entry for entry in file["times"] if same(entry, run)]
+            run["times"] = times[0]["plans"] if times else []
+            found.setdefault((file["encoder"], run["task"]), {})[run["label"]] = run
+    return files, found
+
+
+def same(one: dict, other: dict) -> bool:
+    return all(one[name] == other[name] for name in ("task", "label", "seed"))
+
+
+# Points
+
+
+def end(run: dict, reduce: str | None = None) -> dict:
+    """The point without exits of a reducer; by default of the run's first plan."""
+    wanted = run["plans"][0] if reduce is None else reduce
+    return next(point for point in run["points"] if point["reduce"] == wanted and point["exit"] is None)
+
+
+def full(runs: dict[str, dict]) -> dict:
+    """All tokens, all layers."""
+    return end(runs[PLAIN])
+
+
+def within(run: dict, runs: dict[str, dict], loss: float) -> dict | None:
+    """The fastest point of a run that costs dev at most `loss` beside the model with all tokens and layers."""
+    least = full(runs)["dev"]["score"] - loss
+    able = [point for point in run["points"] if point["dev"]["score"] >= least]
+    return max(able, key=lambda point: point["dev"]["flops_speedup"], default=None)
+
+
+def best_within(runs: dict[str, dict], labels: list[str], loss: float) -> tuple[str, dict] | None:
+    """The same over several runs."""
+    found = [(label, point) for label in labels if (point := within(runs[label], runs, loss)) is not None]
+    return max(found, key=lambda entry: entry[1]["dev"]["flops_speedup"], default=None)
+
+
+def called(runs: dict[str, dict], name: str) -> list[str]:
+    """Labels that are this name but for their number."""
+    return [label for label in runs if re.sub(r"[ :][\d.]+x?", "", label) == name]
+
+
+def loss_of(point: dict, runs: dict[str, dict]) -> float:
+    return 100 * (point["test"]["score"] - full(runs)["test"]["score"])
+
+
+def faster(runs: dict[str, dict], run: dict, point: dict, size: str) -> str:
+    """Measured time of all tokens and layers over that of this point."""
+    before = runs[PLAIN]["times"][0]["milliseconds"][size] if runs[PLAIN]["times"] else None
+    for plan in run["times"]:
+        if (plan["reduce"], plan["exit"]) == (point["reduce"], point["exit"]) and before:
+            return f"{before / plan['milliseconds'][size]:.2f}x"
+    return ""
+
+
+# The page
+
+
+def page(files: list[dict], found: Found) -> str:
+    commands = "\n".join(line for file in files for line in (file["command"], f"{file['command']} --time"))
+    facts = files[0]
+    sections = "\n\n".join(section(*key, runs) for key, runs in found.items())
+    return f"""# Fewer tokens, measured
+
+Made by `python -m benchmarks.tokens_report`; not to be edited. The results it reads were made by:
+
+```
+{commands}
+```
+
+## What was measured
+
+* **Encoders**: gte-small (12 layers, 384 wide) and mpnet-base (12 layers, 768 wide; it came through 8-bit integers,
+  one scale a row, which moved its weights by about 1 %). Both are sentence encoders tuned by contrast; mpnet-base saw
+  SQuAD in that tuning.
+* **Machine**: one {facts["device"]}, bf16, torch {facts["torch"]}, transformers {facts["transformers"]}. One seed.
+* **Scores**: test accuracy on IMDb and 20 Newsgroups (by-date split, headers kept), rows cut at 512 tokens; official F1
+  on the whole dev set of SQuAD 1.1, windows of 384 tokens. SQuAD has {squad_rows(found)} questions to learn from.
+* **Chosen on dev**: rows held out of train. No point was chosen on test; all are in the committed results.
+* **FLOPs**: counted for every row and its own tokens in each layer, heads, selectors and the watching of attention
+  included, beside the stock model. **Time**: `answer()` of the reference runtime, alone on the machine, rows of like
+  length together; all tokens and layers over this plan.
+
+## What was found
+
+{findings(found)}
+
+![Score against FLOPs]({PICTURE.name})
+
+Test score against FLOPs, times fewer; the line is the model with all tokens and layers. Gate and policy are drawn at
+every threshold tried, exits at every rule.
+
+{sections}
+
+## Settings
+
+{table(["", "run", "starts from", "trained by"], settings(found))}
+"""
+
+
+def squad_rows(found: Found) -> str:
+    return f"{found['gte-small', 'squad'][PLAIN]['rows']['train']:,}"
+
+
+def findings(found: Found) -> str:
+    lines = []
+    for (encoder, task), runs in found.items():
+        name, all_of_it = f"{NAMES[task]}, {encoder}", 100 * full(runs)["test"]["score"]
+        lines.append(f"* **{name}**: {all_of_it:.2f} with all tokens and layers. {saving(runs)}")
+    return "\n".join(lines)
+
+
+def saving(runs: dict[str, dict]) -> str:
+    """The fastest choices on dev, as they do on test."""
+    said = []
+    for what, labels, loss in (
+        ("tokens without training", [PLAIN], 0.005),
+        ("tokens", [label for name in TOKENS for label in called(runs, name)], 0.005),
+        ("exits", [EXITS], 0.01),
+        ("both", [label for name in BOTH for label in called(runs, name)], 0.01),
+    ):
+        chosen = best_within(runs, labels, loss)
+        if chosen is None:
+            said.append(f"{what}, at most {100 * loss:g} below on dev: nothing")
+            continue
+        label, point = chosen
+        said.append(
+            f"{what}, at most {100 * loss:g} below on dev: {point['test']['flops_speedup']:.2f}x at "
+            f"{loss_of(point, runs):+.2f} ({label}, {plan_text(point)})"
+        )
+    return "; ".join(said) + "."
+
+
+def plan_text(point: dict) -> str:
+    parts = [part for part in (point["exit"], point["reduce"]) if part not in (None, "none")]
+    return "`" + " x ".join(parts) + "`" if parts else "`full`"
+
+
+def section(encoder: str, task: str, runs: dict[str, dict]) -> str:
+    head = ["", "plan", "FLOPs, times fewer", "test", "difference", "time, batch 128", "batch 1"]
+    return f"### {NAMES[task]}, {encoder}\n\n{table(head, lines(runs))}"
+
+
+def lines(runs: dict[str, dict]) -> list[list[str]]:
+    found = []
+    for label, run in runs.items():
+        if label == PLAIN:
+            shown = run["points"]
+        else:
+            shown = [end(run, reduce) for reduce in run["plans"]]
+        if run["points"][-1]["exit"] and (rule := best_exit(run, 0.01)):
+            shown = [*shown, rule]
+        for point in shown:
+            cells = [f"{point['test']['flops_speedup']:.2f}x", f"{100 * point['test']['score']:.2f}"]
+            cells += [f"{loss_of(point, runs):+.2f}", *(faster(runs, run, point, size) for size in ("128", "1"))]
+            found.append([label, plan_text(point), *cells])
+    return found
+
+
+def settings(found: Found) -> list[list[str]]:
+    return [
+        [f"{NAMES[task]}, {encoder}", label, run["start"] or "the encoder", f"`{run['method']}`"]
+        for (encoder, task), runs in found.items()
+        for label, run in runs.items()
+    ]
+
+
+# Cards
+
+
+def card(text: str, name: str, found: Found) -> str:
+    """A method's card with its figures."""
+    rows = []
+    for (encoder, task), runs in found.items():
+        for label in called(runs, name):
+            point = end(runs[label])
+            cells = [f"{point['test']['flops_speedup']:.2f}x", f"{100 * full(runs)['test']['score']:.2f}"]
+            cells += [f"{100 * point['test']['score']:.2f}", faster(runs, runs[label], point, "128")]
+            rows.append([f"{NAMES[task]}, {encoder}", label.removeprefix(f"{name} "), *cells])
+    head = ["", "target", "FLOPs, times fewer", "all tokens", "these tokens", "time, batch 128"]
+    new = "Test scores of one seed; more, and exits on top, in [the whole comparison](../../../docs/tokens.md).\n\n"
+    return re.sub(
+        r"(## Our figures\n\n).*?(\n\n## )", lambda m: f"{m[1]}{new}{table(head, rows)}{m[2]}", text, flags=re.S
+    )
+
+
+# The picture
+
+
+def draw(found: Found) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True})
+    figure, axes = plt.subplots(1, len(found), figsize=(4.2 * len(found), 4.6), layout="constrained")
+    for axis, ((encoder, task), runs) in zip(axes, found.items()):
+        panel(axis, runs)
+        axis.set_title(f"{NAMES[task]}, {encoder}")
+    axes[0].set_ylabel("test score (accuracy or F1), %")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    figure.savefig(PICTURE, dpi=140, metadata={"Software": None})
+
+
+def panel(axis: Any, runs: dict[str, dict]) -> None:
+    top = 100 * full(runs)["test"]["score"]
+    series: dict[str, list[dict]] = {name: [] for name in COLOURS}
+    for point in runs[PLAIN]["points"]:
+        kind = "attention" if point["reduce"].startswith("attention") else "fixed share by attention"
+        series[kind].append(point)
+    for name in (*TOKENS, EXITS, *BOTH):
+        points = [point for label in called(runs, name) for point in runs[label]["points"]]
+        series[name] = [point for point in points if not point["reduce"].startswith("fixed_share")]
+    axis.axhline(top, color="0.6", linewidth=1)
+    for name, points in series.items():
+        colour, marker = COLOURS[name]
+        ordered = sorted(points, key=lambda point: point["test"]["flops_speedup"])
+        xs = [point["test"]["flops_speedup"] for point in ordered]
+        ys = [100 * point["test"]["score"] for point in ordered]
+        line = "none" if name in TOKENS else "-"
+        axis.plot(xs, ys, color=colour, marker=marker, markersize=5, linewidth=1.3, linestyle=line, label=name)
+    axis.set_xscale("log")
+    axis.set_xticks([1, 2, 3, 4, 6, 8, 12], [f"{x}x" for x in (1, 2, 3, 4, 6, 8, 12)])
+    axis.minorticks_off()
+    axis.set_xlim(0.95, 13)
+    axis.set_ylim(top - 12, top + 1.5)
+    axis.set_xlabel("FLOPs, times fewer")
+    axis.grid(color="0.9", linewidth=0.8)
+
+
+def main() -> None:
+    files, found = read(RESULTS)
+    PAGE.write_text(page(files, found))
+    for method, name in CARDS.items():
+        path = ROOT / "paredown" / "methods" / method / "README.md"
+        path.write_text(card(path.read_text(), name, found))
+    draw(found)
+    print(f"written: {PAGE}, its picture, and the figures of the cards")
+
+
+if __name__ == "__main__":
+    main()
