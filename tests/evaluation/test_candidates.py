@@ -13,7 +13,14 @@ import torch
 
 from paredown import AdaptiveModel, Plan
 from paredown.errors import BadInput, BadSetting
-from paredown.evaluation import CandidateAnswering, Chosen, evaluate, score_candidates, write_candidates
+from paredown.evaluation import (
+    CandidateAnswering,
+    Chosen,
+    evaluate,
+    score_candidates,
+    score_choices,
+    write_candidates,
+)
 from paredown.evaluation.questions import encoded_rows
 from paredown.kinds import KINDS
 from paredown.registry import heads
@@ -219,3 +226,9 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         train(marked_model(head=None), "finetune", unlabelled, output=tmp_path, progress=False)
     with pytest.raises(BadInput, match="nobody says what is right for question 'c0'"):
         score_candidates([replace(QUESTIONS[0], label=None)], [])
+
+
+def test_what_is_right_must_be_an_option() -> None:
+    asked = Choices("q7", "a text", "what?", ("this", "that"), 2)
+    with pytest.raises(BadInput, match="'q7': option 2 is said to be right, of 2"):
+        score_choices([asked], ["this"])
