@@ -198,10 +198,14 @@ def lines(runs: dict[str, dict]) -> list[list[str]]:
 
 def settings(found: Found) -> list[list[str]]:
     return [
-        [f"{NAMES[task]}, {encoder}", label, run["start"] or "the encoder", f"`{run['method']}`"]
+        [f"{NAMES[task]}, {encoder}", label, run["start"] or "the encoder", spelled(run["methods"])]
         for (encoder, task), runs in found.items()
         for label, run in runs.items()
     ]
+
+
+def spelled(methods: str | list[str]) -> str:
+    return ", then ".join(f"`{method}`" for method in ([methods] if isinstance(methods, str) else methods))
 
 
 # Cards
