@@ -14,7 +14,7 @@ from paredown.evaluation.questions import ASKED
 from paredown.kinds import kind_named
 from paredown.registry import tasks
 from paredown.tasks import Bad, Questions, Read
-from paredown.tasks._records import Records
+from paredown.tasks._records import QuestionFiles
 from paredown.tasks.race import Race
 from paredown.tasks.text import read_rows
 
@@ -42,7 +42,7 @@ class Source:
             raise BadSetting("no rows: name a --task with its --data folder, or give files")
         if self.task is None:
             return
-        if given and not isinstance(tasks.make(self.task), (Records, Race)):
+        if given and not isinstance(tasks.make(self.task), (QuestionFiles, Race)):
             raise BadSetting(f"the task {self.task} has files of its own; leave --{given[0]} out")
         if self.data is None and not given:
             raise BadSetting(f"the task {self.task} needs --data, the folder that holds its files")

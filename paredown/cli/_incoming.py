@@ -20,7 +20,7 @@ from paredown.tasks import Question
 from paredown.tasks._columns import LABEL, find_columns
 from paredown.tasks._questions import JSON, Fault
 from paredown.tasks._reading import Columns, _Fault, _Item, _item, _value
-from paredown.tasks._records import Records, numbered_records
+from paredown.tasks._records import QuestionFiles, numbered_records
 from paredown.tasks._table import Numbered, Table, _ended, _json, read_table, without_last_blanks
 from paredown.tasks.wikihop import question_of
 
@@ -113,7 +113,7 @@ def _question(line: int, record: dict[str, Any] | str) -> Incoming:
 def open_questions(path: str, task: str, kind: Kind) -> Source:
     """The questions of a file in a task's format, such as models of the kind are asked."""
     reader = tasks.make(task)
-    if not isinstance(reader, Records) or ASKED.get(reader.kind) is not ASKED[kind.name]:
+    if not isinstance(reader, QuestionFiles) or ASKED.get(reader.kind) is not ASKED[kind.name]:
         said = f"the task {task} does not ask questions about a text that {kind.name} answers"
         raise BadSetting(f"{said}; leave --task out and name columns")
     if path == PIPE:

@@ -70,8 +70,7 @@ def train(
     held = source.read("dev", found.labels, found.kind)
     more = source.more(unlabelled, found.kind) if unlabelled else None
     chosen = [method_settled(text, head=head, epochs=epochs, lr=lr) for text in method or ["fastbert"]]
-    depths = sorted(set(depth or ()), reverse=True)
-    folders = {each: output / f"depth_{each}" for each in depths} if len(depths) > 1 else {(*depths, None)[0]: output}
+    folders = _folders(output, sorted(set(depth or ()), reverse=True))
     first = model_for(model, found, seed, next(iter(folders)), reduce)
     extra = more.rows if more else None
     ready = TrainingData.read(first, found.rows, extra, held.rows if held else None, max_length)  # once for all depths
@@ -101,6 +100,13 @@ def train(
     if len(folders) == 1:
         return made.show(as_json)
     made.compare(output, as_json)
+
+
+def _folders(output: Path, depths: list[int]) -> dict[int | None, Path]:
+    """By depth; one model is the run itself."""
+    if len(depths) > 1:
+        return {depth: output / f"depth_{depth}" for depth in depths}
+    return {depths[0] if depths else None: output}
 
 
 @dataclasses.dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ LINES = (".jsonl", ".jsonl.gz")
 
 
 @dataclass(frozen=True)
-class Records(Generic[Asked]):
+class QuestionFiles(ABC, Generic[Asked]):
     folder: str  # a|b: either
     train: str = "train"  # the files' names; a|b: either
     dev: str = "dev"
@@ -50,8 +51,15 @@ class Records(Generic[Asked]):
         stems = {"train": self.train, "dev": self.dev, "test": self.test}[split]
         return find_records(root, self.folder, stems, f"{split} questions")
 
+    @abstractmethod
     def _found(self, path: Path) -> Iterator[tuple[str, Asked | str]]:
         """Every question by place, or what is wrong with it."""
+
+
+class Records(QuestionFiles[Asked]):
+    """One question in each record."""
+
+    def _found(self, path: Path) -> Iterator[tuple[str, Asked | str]]:
         for place, record in numbered_records(path):
             if isinstance(record, str):
                 yield place, record
@@ -67,9 +75,9 @@ class Records(Generic[Asked]):
         """The id of a record that may be broken, for the message that says so."""
         return record.get("id")
 
+    @abstractmethod
     def _asked(self, record: dict[str, Any]) -> Asked:
         """The question a record holds; raises Fault where it does not hold one."""
-        raise NotImplementedError
 
 
 def find_records(root: str | Path, folders: str, stems: str, what: str) -> Path:

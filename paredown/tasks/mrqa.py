@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from paredown.registry import tasks
 from paredown.tasks._questions import Fault, Question, field_of, readable, text_of
-from paredown.tasks._records import Records, find_records, numbered_records
+from paredown.tasks._records import QuestionFiles, find_records, numbered_records
 
 # Words that mark a paragraph, a title, a document; TR-BERT reads them as BERT's unused tokens (`markers` of `windows`).
 MARKERS = {"[PAR]": "[unused1]", "[TLE]": "[unused2]", "[DOC]": "[unused3]"}
@@ -18,7 +18,7 @@ MARKERS = {"[PAR]": "[unused1]", "[TLE]": "[unused2]", "[DOC]": "[unused3]"}
 
 @tasks.register("mrqa")
 @dataclass(frozen=True)
-class Mrqa(Records[Question]):
+class Mrqa(QuestionFiles[Question]):
     folder: str = "mrqa|MRQA"
     metrics: tuple[str, ...] = ("span_f1",)
     file: str = ""  # its name in the folders train, dev and test, as MRQA hands them out; a|b: either

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 from paredown.registry import tasks
 from paredown.tasks._questions import Fault, Question, field_of, read_json, text_of
-from paredown.tasks._records import Records
+from paredown.tasks._records import QuestionFiles
 
 
 @tasks.register("squad")
 @dataclass(frozen=True)
-class Squad(Records[Question]):
+class Squad(QuestionFiles[Question]):
     folder: str = "squad|SQuAD|SQuAD_v1.1"
     train: str = "train-v1.1"
     dev: str = "dev-v1.1"

@@ -279,7 +279,7 @@ def test_official_counts(data: Path) -> None:
 def test_real_answers_survive_windows(data: Path, tokenizer: Any) -> None:
     dev = tasks.make("squad").read(data, "dev")[::20]
     made = windows(tokenizer, dev)
-    survived(dev, made, whole=1.0 if "token_type_ids" not in tokenizer("a") else 0.97)
+    assert survivors(dev, made) >= (1.0 if "token_type_ids" not in tokenizer("a") else 0.97)
 
 
 @pytest.mark.skipif(WEIGHTS is None, reason="PAREDOWN_WEIGHTS does not name a folder of models")
@@ -289,11 +289,11 @@ def test_real_answers_survive_real_tokenizers(data: Path, name: str) -> None:
 
     dev = tasks.make("squad").read(data, "dev")
     made = windows(AutoTokenizer.from_pretrained(Path(WEIGHTS or "") / name), dev)
-    survived(dev, made, whole=0.995)
+    assert survivors(dev, made) >= 0.995
 
 
-def survived(questions: list[Question], made: list[Window], whole: float) -> None:
-    """Labels cover the gold answer, and are it but where the answer is a part of a word; peaks give it back."""
+def survivors(questions: list[Question], made: list[Window]) -> float:
+    """The share of gold answers that labels are and peaks give back; all are covered, even parts of words."""
     covered = np.zeros(len(questions), dtype=bool)
     for window in made:
         for first, last in window.labels[:1]:
@@ -302,6 +302,5 @@ def survived(questions: list[Question], made: list[Window], whole: float) -> Non
     assert covered.all()
     said = decode(made, [peak(window) for window in made], max_answer_length=250)  # where tokens are single letters
     same = [one.text in question.answers for one, question in zip(said, questions, strict=True)]
-    assert np.mean(same) >= whole
     right = [max(exact(one.text, gold) for gold in question.answers) for one, question in zip(said, questions)]
-    assert np.mean(right) >= whole
+    return float(min(np.mean(same), np.mean(right)))
