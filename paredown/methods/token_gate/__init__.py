@@ -26,6 +26,7 @@ class TokenGate(TokenRecipe):
 
     gate_epochs: float = 3.0
     gate_lr: float = 5e-5
+    selector_lr: float = 2e-3
     anneal: float = 0.5  # share of the steps in which the target falls from 1
     start: float = 2.5  # logit of keeping that every token starts with
 
@@ -46,7 +47,7 @@ class TokenGate(TokenRecipe):
         if fresh:
             for layer in model.selectors:
                 torch.nn.init.constant_(model.get_parameter(f"selectors.{layer}.out.bias"), self.start)
-                # Far from 0, so that at the encoder's small learning rate opinions can still change.
+                # Far from 0: what lies before it learns only through it.
                 torch.nn.init.normal_(model.get_parameter(f"selectors.{layer}.out.weight"), std=0.5)
 
     def stages(self, model: AdaptiveModel) -> list[Stage]:
