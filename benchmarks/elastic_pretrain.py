@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.early_exit import machine, run_all, said_command
 
 STARTS = ("without", "with")  # pre-training
-DEPTHS = (2, 3, 6)
+DEPTHS = (3, 6)
 TUNING = {"sst-2": "batch_size=128,lr=7e-5,epochs=2", "mrpc": "batch_size=32,lr=5e-5,epochs=6"}
 
 

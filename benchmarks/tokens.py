@@ -1,11 +1,11 @@
-"""Fewer tokens, measured: TR-BERT's policy, gates, and reducers that need no training; alone, and under exits.
+"""Fewer tokens, measured: TR-BERT's policy, gates, and attention with and without training; alone, and with exits.
 
     python -m benchmarks.tokens --weights gte-small --data data --kept kept --jobs 12
 
 `--weights` is a Hugging Face folder; `--data` holds IMDb, 20news and SQuAD_v1.1 in their own files. First every task is
-learned with all tokens; all else starts from there. Every run is a process of its
-own; its model stays in `--kept`, where the same command with `--time` finds it to measure its speed. Rows for dev are
-held out of train; nothing is chosen on test, of which every point is given beside that of dev.
+learned with all tokens; all else starts from there. Every run is a process of its own; its model stays in `--kept`,
+where the same command with `--time` finds it to measure its speed. Rows for dev are held out of train; nothing is
+chosen on test, of which every point is given beside that of dev.
 """
 
 from __future__ import annotations
@@ -192,7 +192,9 @@ def measure(model: Any, reducer: str, dev: Rows, test: Rows, task: str) -> list[
     rules: list[Any] = [None]
     if model.heads:
         count = SETTINGS[task].speeds
-        rules += [rule for _, rule in sweep(exits.make("entropy"), [(k / count) ** 2 for k in range(1, count)])]
+        rules += [
+            rule for _, rule in sweep(exits.make("entropy"), [round((k / count) ** 2, 6) for k in range(1, count)])
+        ]
     points: list[dict] = [{"reduce": reducer, "exit": str(rule) if rule else None} for rule in rules]
     for split, rows in (("dev", dev), ("test", test)):
         seen = record(model, rows.encoded, 256, plan)

@@ -10,7 +10,7 @@ from paredown.model import AdaptiveModel
 from paredown.stage import Progress
 
 STIFF = 10.0  # how much the price answers to a share that is off at this moment
-REACH = 10.0  # how far the learned part of the price could move in one stage, at the stage's full learning rate
+REACH = 10.0  # how far the learned part of the price could move in one stage, at the selectors' full learning rate
 FAINT = 1e-3  # the learned price must not be what gradients are clipped for; Adam does not mind how small they are
 
 

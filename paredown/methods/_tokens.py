@@ -68,7 +68,7 @@ class TokenRecipe(Recipe):
         return self.usual_keep if self.target_keep is None else self.target_keep
 
     def finetune_stage(self) -> Stage:
-        """All that answers learns from the labels, with every token; without exits that is plain fine-tuning."""
+        """All that answers learns from the labels, before tokens are chosen; without exits that is fine-tuning."""
 
         def loss(model: AdaptiveModel, batch: Batch, progress: Progress) -> Tensor:
             return self.lesson(model, model.trace(batch), batch, None)
@@ -76,7 +76,7 @@ class TokenRecipe(Recipe):
         return self.stage("finetune", loss, lambda name: learnable(name) and not name.startswith("selectors."))
 
     def choosing_stage(
-        self, model: AdaptiveModel, name: str, loss: Any, trains: Callable[[str], bool], **changes: Any
+        self, model: AdaptiveModel, name: str, loss: Any, trains: Callable[[str], bool], lr: float, **changes: Any
     ) -> Stage:
         """A stage in which tokens are chosen, on dev rows as they will be in use."""
         priced = self.keep(model) is not None
@@ -84,13 +84,11 @@ class TokenRecipe(Recipe):
         def learns(parameter: str) -> bool:
             return trains(parameter) and (priced or not parameter.endswith(".price"))
 
-        lr = changes.get("lr", self.lr)
-        return self.stage(
-            name, loss, learns, reduce=CHOSEN, keeps_last=True, begin=_begin, rate=self._rate(lr), **changes
-        )
+        def rate(parameter: str) -> float:
+            return self.selector_lr / lr if parameter.startswith("selectors.") else 1.0
 
-    def _rate(self, lr: float) -> Callable[[str], float]:
-        return lambda name: self.selector_lr / lr if name.startswith("selectors.") else 1.0
+        usual: dict[str, Any] = {"reduce": CHOSEN, "keeps_last": True, "begin": _begin}
+        return self.stage(name, loss, learns, lr=lr, rate=rate, **usual, **changes)
 
     # Learning from answers
 
