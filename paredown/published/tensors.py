@@ -123,7 +123,7 @@ def _read_legacy(path: Path) -> dict[str, Tensor]:
         for key in keys:
             if key not in storages:
                 raise BadBundle(f"storage {key!r:.40} belongs to no tensor")
-            if int.from_bytes(mapped.read(8), "little") != storages[key].count:
+            if mapped.read(8) != storages[key].count.to_bytes(8, "little"):
                 raise BadBundle(f"storage {key!r:.40} has another size than its tensors say")
             found[key] = mapped.read(storages[key].size)
         if mapped.read(1):

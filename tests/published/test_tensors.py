@@ -165,6 +165,17 @@ def test_truncated_files(zipped: bool, tmp_path: Path) -> None:
 
 
 @LAYOUTS
+def test_a_file_that_ends_with_an_empty_storage_is_read_whole_or_not_at_all(zipped: bool, tmp_path: Path) -> None:
+    whole = saved(tmp_path / "a.bin", {"empty": torch.empty(0, 3)}, zipped).read_bytes()
+    assert read_tensors(tmp_path / "a.bin")["empty"].shape == (0, 3)
+    path = tmp_path / "short.bin"
+    for missing in range(1, 10):
+        path.write_bytes(whole[:-missing])
+        with pytest.raises(BadBundle, match=r"short\.bin"):
+            read_tensors(path)
+
+
+@LAYOUTS
 def test_flipped_bits_fail_in_one_way_only(zipped: bool, tmp_path: Path) -> None:
     whole = saved(tmp_path / "a.bin", some_tensors(), zipped).read_bytes()
     chance, path, refused = random.Random(3), tmp_path / "flipped.bin", 0
