@@ -22,6 +22,7 @@ from paredown.tasks._questions import JSON, Fault
 from paredown.tasks._reading import Columns, _Fault, _Item, _item, _value
 from paredown.tasks._records import QuestionFiles, numbered_records
 from paredown.tasks._table import Numbered, Table, _ended, _json, read_table, without_last_blanks
+from paredown.tasks.race import Race
 from paredown.tasks.wikihop import question_of
 
 PIPE = "-"  # standard input or output
@@ -111,18 +112,22 @@ def _question(line: int, record: dict[str, Any] | str) -> Incoming:
 
 
 def open_questions(path: str, task: str, kind: Kind) -> Source:
-    """The questions of a file in a task's format, such as models of the kind are asked."""
-    reader = tasks.make(task)
-    if not isinstance(reader, QuestionFiles) or ASKED.get(reader.kind) is not ASKED[kind.name]:
+    """The questions of a file in a task's format, such as models of the kind are asked; of RACE a folder too."""
+    reader, folder = tasks.make(task), Path(path).is_dir()
+    articles = isinstance(reader, Race)
+    alike = ASKED.get(reader.kind) is ASKED[kind.name] and KINDS[reader.kind].grouped == kind.grouped
+    if not alike or not (articles or isinstance(reader, QuestionFiles)):
         said = f"the task {task} does not ask questions about a text that {kind.name} answers"
         raise BadSetting(f"{said}; leave --task out and name columns")
     if path == PIPE:
         raise BadSetting(f"the questions of {task} are read from a file, not from standard input")
+    if folder and not (articles and any(Path(path).glob("*.txt"))):
+        raise BadInput(f"{path} is a folder{' without a .txt' if articles else ''}; name a file of questions")
     rows = (
         Incoming(number, None, f"{place}: {asked}") if isinstance(asked, str) else Incoming(number, asked)
         for number, (place, asked) in enumerate(reader._found(Path(path)), 1)
     )
-    return Source(path, "question", Path(path).stat().st_size, "question", "context", rows)
+    return Source(path, "question", None if folder else Path(path).stat().st_size, "question", "context", rows)
 
 
 def _columns(source: str, names: tuple[str, ...], text: str | None, pair: str | None, words: bool) -> Columns:

@@ -29,6 +29,7 @@ GROUP = 10_000  # rows that a parquet file keeps together
 Record = dict[str, Any]  # row, the fields of a prediction, and error where the row is bad
 FIELDS = ("label", "score", "scores", "layers", "tokens")
 SPAN_FIELDS = ("answer", "score", "start", "end", "windows", "layers", "tokens")
+NESTED = ("scores", "facts")  # one cell of JSON in a flat file
 ANSWER_FIELDS = {  # by kind of answer
     "span": SPAN_FIELDS,
     "supported_span": (*SPAN_FIELDS, "facts"),
@@ -37,8 +38,9 @@ ANSWER_FIELDS = {  # by kind of answer
 
 
 def fields_of(kind: Kind, named: bool = False) -> tuple[str, ...]:
-    """What a record says of a row; `named`: rows are questions that have an id."""
-    return (*["id"] * named, *ANSWER_FIELDS.get(kind.name, FIELDS))
+    """What a record says of a row; `named`: rows are questions that have an id, and letters for their options."""
+    name = () if not named else ("id", "letter") if kind.grouped else ("id",)
+    return (*name, *ANSWER_FIELDS.get(kind.name, FIELDS))
 
 
 @dataclass
@@ -61,29 +63,28 @@ class Shape:
     named: bool = False  # rows are questions that have an id
 
     @property
-    def scores_differ(self) -> bool:
-        """From row to row in whose they are: of every word, of the row's own options."""
-        return self.kind.per_word or self.kind.grouped
+    def fields(self) -> tuple[str, ...]:
+        return ("row", *fields_of(self.kind, self.named), "error")
+
+    def spreads(self, name: str) -> bool:
+        """Scores have a column for each label, unless rows differ in whose they are: of words, of their own options."""
+        return name == "scores" and not (self.kind.per_word or self.kind.grouped)
 
     @property
     def names(self) -> list[str]:
-        if self.kind.windowed:
-            return ["row", *fields_of(self.kind, self.named), "error"]
-        scores = ["scores"] if self.scores_differ else [f"score_{label}" for label in self.labels]
-        return ["row", "label", "score", *scores, "layers", "tokens", "error"]
+        each = [f"score_{label}" for label in self.labels]
+        return [column for name in self.fields for column in (each if self.spreads(name) else [name])]
 
     def flat(self, record: Record) -> list[Any]:
-        if self.kind.windowed:
-            if (facts := record.get("facts")) is not None:
-                record = record | {"facts": json.dumps(facts, ensure_ascii=False)}
-            return [record.get(name) for name in self.names]
-        scores = record["scores"]
-        if self.scores_differ:
-            each = [scores and json.dumps(scores, ensure_ascii=False)]
-        else:
-            each = [scores and scores[label] for label in self.labels]
-        start, end = [record["row"], record["label"], record["score"]], [record["layers"], record["tokens"]]
-        return [*start, *each, *end, record.get("error")]
+        cells: list[Any] = []
+        for name in self.fields:
+            value = record.get(name)
+            if self.spreads(name):
+                cells += [value and value[label] for label in self.labels]
+            else:
+                nested = name in NESTED and value is not None
+                cells.append(json.dumps(value, ensure_ascii=False) if nested else value)
+        return cells
 
 
 class Outgoing(Protocol):
@@ -265,7 +266,7 @@ def _to_parquet(part: Path, path: Path, shape: Shape) -> None:
     if shape.kind.name == "regression" and len(shape.labels) > 1:
         label = pyarrow.list_(number)
     whole = dict.fromkeys(("row", "start", "end", "candidate", "windows", "layers", "tokens"), pyarrow.int64())
-    types = {"label": label, **dict.fromkeys(("id", "answer", "facts", "scores", "error"), name), **whole}
+    types = {"label": label, **dict.fromkeys(("id", "letter", "answer", *NESTED, "error"), name), **whole}
     schema = pyarrow.schema([(column, types.get(column, number)) for column in shape.names])
     with ParquetWriter(path, schema) as writer:
         for rows in _groups(part, shape):
@@ -274,10 +275,13 @@ def _to_parquet(part: Path, path: Path, shape: Shape) -> None:
 
 
 def _to_official(part: Path, path: Path, shape: Shape) -> None:
-    """Texts by id, as SQuAD wants them; with support, as HotpotQA does. Rows that are bad have no id."""
+    """Texts by id, as SQuAD wants them; with support, as HotpotQA does; of options letters, as RACE has them.
+
+    Rows that are bad have no id.
+    """
     with open(part, encoding="utf-8", newline="\n") as lines:
         said = [record for record in map(json.loads, lines) if record["id"] is not None]
-    texts = {record["id"]: record["answer"] for record in said}
+    texts = {record["id"]: record["letter" if shape.kind.grouped else "answer"] for record in said}
     if isinstance(shape.kind, SupportedSpan):
         return HotpotPredictions(texts, {record["id"]: record["facts"] for record in said}).write(path)
     path.write_text(json.dumps(texts, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")

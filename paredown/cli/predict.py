@@ -40,6 +40,7 @@ from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.rows import encode, flat
 from paredown.tasks import Question
+from paredown.tasks.race import letter
 from paredown.training.guard import Signals, is_out_of_memory
 
 CHUNK = 32  # batches between two writes
@@ -51,7 +52,7 @@ Option = typer.Option
 @app.command()
 def predict(
     bundle: Annotated[str, typer.Argument(help="A bundle.")],
-    input: Annotated[str, typer.Argument(help="csv, tsv, jsonl (each also .gz) or parquet; - for standard input.")],
+    input: Annotated[str, typer.Argument(help="csv, tsv, jsonl (each also .gz), parquet; -: standard input.")],
     output: Annotated[str, typer.Argument(help=".jsonl, .csv or .parquet; with --task .json too; -: standard output.")],
     text_column: Text = None,
     pair_column: PairColumn = None,
@@ -166,7 +167,11 @@ class _Run:
         try:
             if self.ask is None:
                 labels = self.model.predict(rows, self.plan, self.batch_size, self.max_length)
-                return [{name: getattr(one, name) for name in FIELDS} for one in labels]
+                records = [{name: getattr(one, name) for name in FIELDS} for one in labels]
+                if self.task is None:
+                    return records
+                letters = [letter(row.options.index(one.label)) for row, one in zip(rows, labels)]
+                return [{"id": row.id, "letter": its, **one} for row, its, one in zip(rows, letters, records)]
             replies: Any = self.ask.answers(rows, self.plan, self.batch_size)
             return [
                 {name: getattr(one, "text" if name == "answer" else name) for name in self.fields} for one in replies
@@ -183,8 +188,8 @@ class _Run:
 
 def _check_files(input: str, output: str, restart: bool, named: bool) -> None:
     """What can be said before the model is loaded."""
-    if input != PIPE and not Path(input).is_file():
-        raise BadInput(f"{input} is missing")
+    if input != PIPE and not (Path(input).is_file() or (named and Path(input).is_dir())):
+        raise BadInput(f"{input} is {'a folder, not a file' if Path(input).is_dir() else 'missing'}")
     if output == PIPE:
         return
     check_output(Path(output), restart, named)
@@ -229,7 +234,7 @@ def _source(
     model: AdaptiveModel, input: str, text: str | None, pair: str | None, header: bool, task: str | None
 ) -> Source:
     if task is not None:
-        if not model.kind.windowed or text or pair:
+        if model.kind.name not in ASKED or text or pair:
             raise BadSetting(
                 "--task reads questions about a text, for a bundle that answers them; it has no columns to name"
             )
@@ -277,7 +282,7 @@ def _bar(input: str, output: str, layers: int, before: Done) -> Iterator[Callabl
 
 def _about(input: str) -> int | None:
     """About how many rows a file has; None where only reading it would tell."""
-    if input == PIPE or input.lower().endswith((".gz", ".json")):
+    if input == PIPE or input.lower().endswith((".gz", ".json")) or Path(input).is_dir():
         return None
     if input.lower().endswith(".parquet"):
         from pyarrow.parquet import read_metadata

@@ -65,8 +65,11 @@ class Race:
         levels = LEVELS if self.level == "all" else (self.level,)
         one_file = Path(root).is_file()  # json lines, wherever they are
         sources = [Path(root)] if one_file else [self._source(Path(root), split, level) for level in levels]
-        found = (asked for source in sources for asked in (_from_lines if source.is_file() else _from_folder)(source))
+        found = (asked for source in sources for asked in self._found(source))
         return gather_questions(" and ".join(map(str, sources)), found, "choice", skip_bad_rows)
+
+    def _found(self, path: Path) -> Found:
+        return (_from_lines if path.is_file() else _from_folder)(path)
 
     def _source(self, root: Path, split: str, level: str) -> Path:
         """A folder of articles, or a file of questions."""

@@ -127,6 +127,41 @@ def test_predict_chooses_for_every_row(bundle: Path, tmp_path: Path, ending: str
         assert found["label"] == said.label and scores == pytest.approx(said.scores, abs=1e-4)
 
 
+def test_predict_reads_race_and_writes_letters(bundle: Path, race: Path, tmp_path: Path, capsys: Any) -> None:
+    folder, words = race / "RACE" / "dev" / "middle", ("--task", "race", "--batch-size", 4)
+    assert run("predict", bundle, folder, tmp_path / "said.json", *words) == 0
+    asked = learnable(30, 30)
+    wanted = AdaptiveModel.from_pretrained(bundle).predict(asked)
+    letters = {f"{one.id}.txt-1": "ABCD"[one.options.index(said.label)] for one, said in zip(asked, wanted)}
+    assert json.loads((tmp_path / "said.json").read_text()) == letters and len(set(letters.values())) > 1
+    for ending in FORMATS:
+        assert run("predict", bundle, folder, tmp_path / f"said.{ending}", *words) == 0
+        assert {one["id"]: one["letter"] for one in records(tmp_path / f"said.{ending}")} == letters
+    (folder / "broken.txt").write_text("{}")
+    assert run("predict", bundle, folder, tmp_path / "more.json", *words) != 0
+    assert "middle/broken.txt: the file has no 'article'" in capsys.readouterr().err
+    assert run("predict", bundle, folder, tmp_path / "more.json", *words, "--skip-bad-rows") == 0
+    assert json.loads((tmp_path / "more.json").read_text()) == letters
+
+
+@pytest.mark.parametrize(
+    ("place", "task", "wrong"),
+    [
+        (".", "race", "is a folder without a .txt"),
+        (".", "race-options", "does not ask questions"),
+        (".", "wikihop", "does not ask questions"),
+        ("nowhere", "race", "is missing"),
+        (".", None, "is a folder, not a file"),
+    ],
+)
+def test_predict_refuses_other_questions(
+    bundle: Path, tmp_path: Path, capsys: Any, place: str, task: str | None, wrong: str
+) -> None:
+    named = () if task is None else ("--task", task)
+    assert run("predict", bundle, tmp_path / place, tmp_path / "out.jsonl", *named) != 0
+    assert wrong in capsys.readouterr().err
+
+
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"question": "who?", "context": "me"}, "options must be a list of texts"),
     ({"question": "who?", "context": "me", "options": ["me"]}, "there must be at least two options"),
