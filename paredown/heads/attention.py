@@ -39,7 +39,8 @@ class AttentionHead(Head):
         self.out = nn.Linear(size, shape.labels)
 
     def feature(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        mixed = self.attention(self.dense_in(hidden).tanh(), mask)
+        first = self.pool == "first" and not self.per_token  # only its answer is read: the others need not ask
+        mixed = self.attention(self.dense_in(hidden).tanh(), mask, 1 if first else hidden.shape[1])
         return self.dense_out(mixed if self.per_token else pooled(mixed, mask, self.pool)).tanh()
 
     def score(self, feature: Tensor) -> Tensor:
@@ -54,12 +55,13 @@ class SelfAttention(nn.Module):
         self.attention_heads, self.dropout = attention_heads, dropout
         self.query, self.key, self.value, self.output = (nn.Linear(size, size) for _ in range(4))
 
-    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor, mask: Tensor, asking: int) -> Tensor:
+        """[rows, asking, size]: what the first so many tokens find among all."""
         # A weight of 0 does not silence NaN or infinity, which padding may hold.
         hidden = hidden.masked_fill(~mask.unsqueeze(-1), 0.0)
-        split = (*hidden.shape[:2], self.attention_heads, -1)
         query, key, value = (
-            linear(hidden).view(split).transpose(1, 2) for linear in (self.query, self.key, self.value)
+            linear(seen).unflatten(-1, (self.attention_heads, -1)).transpose(1, 2)
+            for linear, seen in ((self.query, hidden[:, :asking]), (self.key, hidden), (self.value, hidden))
         )  # [rows, attention heads, tokens, size / attention heads]
         dropout = self.dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(query, key, value, mask[:, None, None, :], dropout)

@@ -254,6 +254,17 @@ def test_parameters_at_bert_base(name: str, labels: int, expected: int) -> None:
     assert sum(parameter.numel() for parameter in head.parameters()) == expected
 
 
+def test_where_the_first_token_answers_it_alone_asks() -> None:
+    head = heads.make("attention").build(shape())[0].eval()
+    hidden, mask = torch.randn(3, 7, 768), torch.arange(7) < torch.tensor([[7], [4], [1]])
+    asked: list[int] = []
+    head.attention.query.register_forward_hook(lambda module, inputs, output: asked.append(inputs[0].shape[1]))
+    feature = head.feature(hidden, mask)
+    everybody = head.attention(head.dense_in(hidden).tanh(), mask, 7)
+    assert asked == [1, 7]
+    torch.testing.assert_close(feature, head.dense_out(everybody[:, 0]).tanh())
+
+
 @pytest.mark.parametrize("settings", [{"size": 0}, {"attention_heads": 3}, {"attention_heads": 0}, {"size": -2}])
 def test_attention_heads_must_share_the_width(settings: dict[str, int]) -> None:
     with pytest.raises(BadSetting, match="cannot share"):
