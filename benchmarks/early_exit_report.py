@@ -104,7 +104,7 @@ Made by `python benchmarks/early_exit_report.py`; not to be edited. The results 
   by {noise("sst-2"):.1f} points on SST-2 and {noise("mrpc"):.1f} on MRPC; probably GPU runs do not repeat exactly.
 * **Settings**: an alias keeps its paper's head, loss and rule. Batch, learning rate and epochs are the benchmark's own
   and nearly the same for all (last table). They are not the papers' settings, and no paper's figure is repeated here.
-* **Speed-ups count layers only**: 12 over the mean layers run. The attention head costs some 6 % of a layer of this
+* **Speed-ups count layers only**: 12 over the mean layers run. The attention head costs some 5 % of a layer of this
   narrow encoder, at every layer a row passes, and is not counted. With it, 3.16 times fewer layers are about 3 times
   fewer multiplications. First-token heads cost next to nothing. Wall-clock time was not measured here.
 
