@@ -35,7 +35,7 @@ class Setting:
     epochs: float  # with all tokens
     gate_epochs: float
     policy_epochs: tuple[float, float]  # selectors alone, then all together
-    speedups: tuple[float, float]  # fewer token-layers, of the methods that have a target; exits go with the first
+    speedups: tuple[float, float]  # fewer token-layers, of the methods that have a target
     attention: tuple[float, float]  # thresholds under which the model is trained further
     max_length: int = 512
     held_out: int = 1500  # rows of train that serve as dev
@@ -44,14 +44,14 @@ class Setting:
 
 SETTINGS = {
     "imdb": Setting(64, 7e-5, 2, 3, (0.5, 4), (2.25, 3.5), (0.8, 1.0), held_out=2500),
-    "20news": Setting(32, 1e-4, 5, 5, (1, 6), (3.9, 5.0), (0.8, 1.0)),
+    "20news": Setting(64, 1.4e-4, 5, 5, (1, 6), (3.9, 5.0), (0.8, 1.0)),
     "squad": Setting(32, 1e-4, 3, 3, (1, 2), (1.5, 2.0), (0.3, 0.5), max_length=384, speeds=6),
 }
 UNTRAINED = [
     *(f"attention:{threshold}" for threshold in (0.3, 0.6)),
     *(f"fixed_share:share={share},score=attention" for share in (0.8, 0.6, 0.45)),
 ]
-LEARNED = ["selector:0.5", "selector:0.3", "fixed_share:0.5"]
+LEARNED = ["selector:0.5", "selector:0.4", "selector:0.3", "fixed_share:0.5"]
 
 
 def wanted(task: str, rate: float) -> list[dict]:
@@ -71,11 +71,12 @@ def wanted(task: str, rate: float) -> list[dict]:
     found: list[tuple[str, str | None, str | list[str], str | None, list[str]]] = [
         (PLAIN, None, tune.format(its.epochs), None, ["none", *UNTRAINED]),
         (EXITS, PLAIN, heads, None, ["none"]),
-        (f"policy {first:g}x, then exits", f"policy {first:g}x", heads, "selector:0.5", ["selector:0.5"]),
-        (f"exits, then policy {first:g}x", EXITS, policy.format(first), None, ["selector:0.5"]),
+        (f"exits, then policy {first:g}x", EXITS, policy.format(first), None, LEARNED[:2]),
     ]
     for speedup in its.speedups:
-        found.append((f"policy {speedup:g}x", PLAIN, policy.format(speedup), None, LEARNED))
+        label = f"policy {speedup:g}x"
+        found.append((label, PLAIN, policy.format(speedup), None, LEARNED))
+        found.append((f"{label}, then exits", label, heads, LEARNED[0], LEARNED[:2]))
         found.append((f"gate {speedup:g}x", PLAIN, gate.format(speedup), None, LEARNED))
     for threshold in its.attention:
         reducer = f"attention:{threshold}"

@@ -18,6 +18,7 @@ PAGE, PICTURE = ROOT / "docs" / "tokens.md", ROOT / "docs" / "tokens.png"
 NAMES = {"imdb": "IMDb", "20news": "20 Newsgroups", "squad": "SQuAD 1.1"}
 TOKENS, BOTH = ("trained with attention", "gate", "policy"), ("policy, then exits", "exits, then policy")
 CARDS = {"token_gate": "gate", "token_policy": "policy"}
+FINDINGS = ["", "what is saved", "allowed on dev", "FLOPs, times fewer", "test", "difference", "run and plan"]
 COLOURS = {  # Okabe and Ito's, which colour-blind readers can tell apart; markers say the same again
     "attention": ("#999999", "x"),
     "fixed share by attention": ("#000000", "+"),
@@ -122,7 +123,9 @@ Made by `python -m benchmarks.tokens_report`; not to be edited. The results it r
 
 ## What was found
 
-{findings(found)}
+The fastest plan of each sort that costs at most so many points on dev, and what it does on test:
+
+{table(FINDINGS, findings(found))}
 
 ![Score against FLOPs]({PICTURE.name})
 
@@ -141,33 +144,25 @@ def squad_rows(found: Found) -> str:
     return f"{found['gte-small', 'squad'][PLAIN]['rows']['train']:,}"
 
 
-def findings(found: Found) -> str:
+def findings(found: Found) -> list[list[str]]:
+    """The fastest choices on dev, as they do on test."""
     lines = []
     for (encoder, task), runs in found.items():
-        name, all_of_it = f"{NAMES[task]}, {encoder}", 100 * full(runs)["test"]["score"]
-        lines.append(f"* **{name}**: {all_of_it:.2f} with all tokens and layers. {saving(runs)}")
-    return "\n".join(lines)
-
-
-def saving(runs: dict[str, dict]) -> str:
-    """The fastest choices on dev, as they do on test."""
-    said = []
-    for what, labels, loss in (
-        ("tokens without training", [PLAIN], 0.005),
-        ("tokens", [label for name in TOKENS for label in called(runs, name)], 0.005),
-        ("exits", [EXITS], 0.01),
-        ("both", [label for name in BOTH for label in called(runs, name)], 0.01),
-    ):
-        chosen = best_within(runs, labels, loss)
-        if chosen is None:
-            said.append(f"{what}, at most {100 * loss:g} below on dev: nothing")
-            continue
-        label, point = chosen
-        said.append(
-            f"{what}, at most {100 * loss:g} below on dev: {point['test']['flops_speedup']:.2f}x at "
-            f"{loss_of(point, runs):+.2f} ({label}, {plan_text(point)})"
-        )
-    return "; ".join(said) + "."
+        best = f"{100 * full(runs)['test']['score']:.2f}"
+        lines.append([f"**{NAMES[task]}, {encoder}**", "all tokens and layers", "", "1.00x", best, "", ""])
+        for what, labels, loss in (
+            ("tokens, untrained", [PLAIN], 0.005),
+            ("tokens", [label for name in TOKENS for label in called(runs, name)], 0.005),
+            ("exits", [EXITS], 0.01),
+            ("both", [label for name in BOTH for label in called(runs, name)], 0.01),
+        ):
+            cells = ["nothing", "", "", ""]
+            if (chosen := best_within(runs, labels, loss)) is not None:
+                label, point = chosen
+                cells = [f"{point['test']['flops_speedup']:.2f}x", f"{100 * point['test']['score']:.2f}"]
+                cells += [f"{loss_of(point, runs):+.2f}", f"{label}: {plan_text(point)}"]
+            lines.append(["", what, f"{100 * loss:g}", *cells])
+    return lines
 
 
 def plan_text(point: dict) -> str:
@@ -243,27 +238,27 @@ def draw(found: Found) -> None:
         axis.set_title(f"{NAMES[task]}, {encoder}")
     axes[0].set_ylabel("test score (accuracy or F1), %")
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    named = dict(zip(labels, handles))  # each name once, however many lines it has
+    figure.legend(named.values(), named, loc="outside lower center", ncols=len(named), frameon=False)
     figure.savefig(PICTURE, dpi=140, metadata={"Software": None})
 
 
 def panel(axis: Any, runs: dict[str, dict]) -> None:
     top = 100 * full(runs)["test"]["score"]
-    series: dict[str, list[dict]] = {name: [] for name in COLOURS}
+    untrained: dict[str, list[dict]] = {"attention": [], "fixed share by attention": []}
     for point in runs[PLAIN]["points"]:
         kind = "attention" if point["reduce"].startswith("attention") else "fixed share by attention"
-        series[kind].append(point)
+        untrained[kind].append(point)
+    series = list(untrained.items())
     for name in (*TOKENS, EXITS, *BOTH):
-        points = [point for label in called(runs, name) for point in runs[label]["points"]]
-        series[name] = [point for point in points if not point["reduce"].startswith("fixed_share")]
+        series += [(name, points) for label in called(runs, name) for points in by_reducer(runs[label])]
     axis.axhline(top, color="0.6", linewidth=1)
-    for name, points in series.items():
+    for name, points in series:
         colour, marker = COLOURS[name]
         ordered = sorted(points, key=lambda point: point["test"]["flops_speedup"])
         xs = [point["test"]["flops_speedup"] for point in ordered]
         ys = [100 * point["test"]["score"] for point in ordered]
-        line = "none" if name in TOKENS else "-"
-        axis.plot(xs, ys, color=colour, marker=marker, markersize=5, linewidth=1.3, linestyle=line, label=name)
+        axis.plot(xs, ys, color=colour, marker=marker, markersize=5, linewidth=1.3, label=name)
     axis.set_xscale("log")
     axis.set_xticks([1, 2, 3, 4, 6, 8, 12], [f"{x}x" for x in (1, 2, 3, 4, 6, 8, 12)])
     axis.minorticks_off()
@@ -271,6 +266,14 @@ def panel(axis: Any, runs: dict[str, dict]) -> None:
     axis.set_ylim(top - 12, top + 1.5)
     axis.set_xlabel("FLOPs, times fewer")
     axis.grid(color="0.9", linewidth=0.8)
+
+
+def by_reducer(run: dict) -> list[list[dict]]:
+    """A line for every threshold where there are exits; else one for all thresholds."""
+    points = [point for point in run["points"] if not point["reduce"].startswith("fixed_share")]
+    if not any(point["exit"] for point in points):
+        return [points]
+    return [[point for point in points if point["reduce"] == reducer] for reducer in run["plans"]]
 
 
 def main() -> None:
