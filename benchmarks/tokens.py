@@ -283,8 +283,11 @@ def main() -> None:
     command += ["--kept", str(args.kept), "--precision", args.precision]
     command += [] if args.limit is None else ["--limit", str(args.limit)]
     if args.time:
-        times[:] = [clock(run, args.data, args.kept) for run in runs]
-        return write()
+        times.clear()
+        for run in runs:
+            times.append(clock(run, args.data, args.kept))
+            write()
+        return
     jobs = [{**job, "seed": seed} for seed in args.seeds for task in args.tasks for job in wanted(task, args.rate)]
     jobs = [job for job in jobs if not args.only or job["label"] in args.only]
     done = [(run["task"], run["label"], run["seed"]) for run in runs]
