@@ -74,10 +74,10 @@ def wanted(task: str, rate: float) -> list[dict]:
         (f"exits, then policy {first:g}x", EXITS, policy.format(first), None, LEARNED[:2]),
     ]
     for speedup in its.speedups:
-        label = f"policy {speedup:g}x"
-        found.append((label, PLAIN, policy.format(speedup), None, LEARNED))
-        found.append((f"{label}, then exits", label, heads, LEARNED[0], LEARNED[:2]))
-        found.append((f"gate {speedup:g}x", PLAIN, gate.format(speedup), None, LEARNED))
+        for name, method in (("policy", policy), ("gate", gate)):
+            label = f"{name} {speedup:g}x"
+            found.append((label, PLAIN, method.format(speedup), None, LEARNED))
+            found.append((f"{label}, then exits", label, heads, LEARNED[0], LEARNED[:2]))
     for threshold in its.attention:
         reducer = f"attention:{threshold}"
         found.append((f"trained with {reducer}", PLAIN, tune.format(its.epochs), reducer, [reducer]))

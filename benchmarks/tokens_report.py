@@ -16,7 +16,8 @@ from benchmarks.tokens import EXITS, PLAIN, best_exit
 RESULTS = [Path(__file__).with_name(f"tokens{which}.json") for which in ("", "_mpnet")]
 PAGE, PICTURE = ROOT / "docs" / "tokens.md", ROOT / "docs" / "tokens.png"
 NAMES = {"imdb": "IMDb", "20news": "20 Newsgroups", "squad": "SQuAD 1.1"}
-TOKENS, BOTH = ("trained with attention", "gate", "policy"), ("policy, then exits", "exits, then policy")
+TOKENS = ("trained with attention", "gate", "policy")
+BOTH = ("gate, then exits", "policy, then exits", "exits, then policy")
 CARDS = {"token_gate": "gate", "token_policy": "policy"}
 FINDINGS = ["", "what is saved", "allowed on dev", "FLOPs, times fewer", "test", "difference", "run and plan"]
 COLOURS = {  # Okabe and Ito's, which colour-blind readers can tell apart; markers say the same again
@@ -26,6 +27,7 @@ COLOURS = {  # Okabe and Ito's, which colour-blind readers can tell apart; marke
     "gate": ("#D55E00", "s"),
     "policy": ("#0072B2", "o"),
     "exits": ("#009E73", "^"),
+    "gate, then exits": ("#F0E442", "h"),
     "policy, then exits": ("#CC79A7", "D"),
     "exits, then policy": ("#56B4E9", "p"),
 }
@@ -258,7 +260,8 @@ def panel(axis: Any, runs: dict[str, dict]) -> None:
         ordered = sorted(points, key=lambda point: point["test"]["flops_speedup"])
         xs = [point["test"]["flops_speedup"] for point in ordered]
         ys = [100 * point["test"]["score"] for point in ordered]
-        axis.plot(xs, ys, color=colour, marker=marker, markersize=5, linewidth=1.3, label=name)
+        edge = None if marker in "x+" else "0.3"
+        axis.plot(xs, ys, color=colour, marker=marker, markersize=5, mec=edge, mew=0.5, linewidth=1.3, label=name)
     axis.set_xscale("log")
     axis.set_xticks([1, 2, 3, 4, 6, 8, 12], [f"{x}x" for x in (1, 2, 3, 4, 6, 8, 12)])
     axis.minorticks_off()
