@@ -62,7 +62,7 @@ def wanted(task: str, rate: float) -> list[dict]:
     gate = f"token_gate:{size},epochs=0,gate_epochs={its.gate_epochs},gate_lr={lr},target_speedup={{}}"
     alone, joint = its.policy_epochs
     policy = f"token_policy:{size},epochs=0,policy_epochs={alone},joint_epochs={joint},joint_lr={lr},samples=4"
-    policy += ",target_speedup={}"
+    policy += ",selector_lr=4e-3,target_speedup={}"
     heads = [  # what was best in benchmarks.early_exit: exits alone, then a little of all together
         f"self_distill:{size},epochs=0,teacher=stock,exit_epochs=1,exit_lr=5e-4",
         f"joint:{size},epochs=1,lr={0.4 * its.lr * rate:g},head=attention,equilibrium=True,distill=1.0,rule=none",

@@ -27,7 +27,7 @@ class TokenRecipe(Recipe):
         None  # layers that tokens are chosen before; None: the second and the middle
     )
     selector_size: int = 32
-    selector_lr: float = 1e-3  # selectors are new and small: they bear a larger learning rate than the encoder
+    selector_lr: float = 2e-3  # selectors are new and small: they bear a larger learning rate than the encoder
     target_keep: float | None = None  # share of the tokens that stay, a mean over the layers from the first choice on
     target_speedup: float | None = None  # the same as how many times fewer token-layers
     learns_from: Literal["teacher", "labels"] = "teacher"  # teacher: the model as it was with all its tokens

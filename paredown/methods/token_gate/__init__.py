@@ -26,7 +26,6 @@ class TokenGate(TokenRecipe):
 
     gate_epochs: float = 3.0
     gate_lr: float = 5e-5
-    selector_lr: float = 2e-3
     anneal: float = 0.5  # share of the steps in which the target falls from 1
     start: float = 2.5  # logit of keeping that every token starts with
 
