@@ -175,7 +175,8 @@ def run_one(job: dict, weights: Path, data: Path, kept: Path, precision: str, li
     plans = [plan for plan in job["plans"] if "attention" not in plan or model.walk.shows_attention]
     points = [point for plan in plans for point in measure(model, plan, dev, test, job["task"])]
     facts["tokens"] = sum(map(len, test.encoded)) / len(test.encoded)
-    return {**job, **facts, "per_layer": model.scores["per_layer"] if model.scores else {}, "points": points}
+    per_layer = model.scores["per_layer"] if model.scores else {}
+    return {**job, **facts, "plans": plans, "per_layer": per_layer, "points": points}
 
 
 def named(job: dict, label: str) -> str:
@@ -234,7 +235,7 @@ def worth_timing(run: dict) -> list[tuple[str, str | None]]:
     """The first plan of a run; with exits also the fastest rule that costs dev at most a point."""
     plans: list[tuple[str, str | None]] = [(run["plans"][0], None)]
     if run["label"] == PLAIN:
-        plans += [(reducer, None) for reducer in UNTRAINED[1::2]]
+        plans += [(reducer, None) for reducer in UNTRAINED[1::2] if reducer in run["plans"]]
     if rule := best_exit(run, 0.01):
         plans.append((rule["reduce"], rule["exit"]))
     return plans
@@ -275,7 +276,8 @@ def main() -> None:
     runs, times = known["runs"], known["times"]
 
     def write() -> None:
-        facts = {"command": said_command("-m benchmarks.tokens"), "encoder": args.weights.name, **machine()}
+        said = known["command"] if args.time else said_command("-m benchmarks.tokens")  # with --time: what trained
+        facts = {"command": said, "encoder": args.weights.name, **machine()}
         found = {**facts, "precision": args.precision, "runs": runs, "times": times}
         args.out.write_text(json.dumps(found, indent=1) + "\n")
 
