@@ -63,7 +63,7 @@ def run_one(job: dict, weights: Path, data: Path, kept: Path, precision: str, li
     task, tuning = tasks.make(job["task"]), TASKS[job["task"]]
     rows, dev = (task.read(data, split)[:limit] for split in ("train", "dev"))
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    mine = kept / f"{job['task']}-{job['seed']}"
+    mine = kept / named(job)
     from_scratch = job["variant"] == PREDECESSOR or job["depth"]
     model = AdaptiveModel.from_pretrained(weights, task=job["task"]) if from_scratch else load(mine)
     if job["depth"]:
@@ -93,6 +93,16 @@ def run_one(job: dict, weights: Path, data: Path, kept: Path, precision: str, li
     if job["variant"] == PREDECESSOR:
         model.save_pretrained(mine)
     return result
+
+
+def named(job: dict) -> str:
+    """The folder of the predecessor."""
+    return f"{job['task']}-{job['seed']}"
+
+
+def same(job: dict) -> tuple:
+    """What makes two runs one."""
+    return job["task"], job["seed"], job["method"], job["variant"]
 
 
 def load(folder: Path) -> Any:
@@ -192,16 +202,22 @@ def main() -> None:
         command += ["--kept", str(kept), "--precision", args.precision]
         command += [] if args.limit is None else ["--limit", str(args.limit)]
         pairs = [(task, seed) for task in sorted(args.tasks, key="sst-2".__ne__) for seed in args.seeds]
-        first = [job(*pair, PREDECESSOR) for pair in pairs if not (kept / f"{pair[0]}-{pair[1]}").is_dir()]
+        known: list[dict] = json.loads(args.out.read_text())["runs"] if args.out.is_file() else []
+        runs = {same(run): run for run in known}
         then = [job(*pair, variant, layers) for layers in args.layers for pair in pairs for variant in args.only]
-        runs: list[dict] = json.loads(args.out.read_text())["runs"] if args.out.is_file() else []
-        done = [(run["task"], run["seed"], run["method"], run["variant"]) for run in runs]
+        then = [job for job in then if same(job) not in runs]
+        asked_for = [(job["task"], job["seed"]) for job in then]
+        first = [
+            predecessor
+            for predecessor in (job(*pair, PREDECESSOR) for pair in pairs)
+            if not (kept / named(predecessor)).is_dir()
+            and (same(predecessor) not in runs or (predecessor["task"], predecessor["seed"]) in asked_for)
+        ]
         for jobs in (first, then):
-            missing = [job for job in jobs if (job["task"], job["seed"], job["method"], job["variant"]) not in done]
-            for run in run_all(missing, command, args.jobs):
-                runs.append(run)
-                args.out.write_text(json.dumps(report(runs, args), indent=1) + "\n")  # after each: none is lost
-    for entry in report(runs, args)["summary"]:
+            for run in run_all(jobs, command, args.jobs):
+                runs[same(run)] = run
+                args.out.write_text(json.dumps(report([*runs.values()], args), indent=1) + "\n")  # none is lost
+    for entry in report([*runs.values()], args)["summary"]:
         scores = {task: round(100 * score, 1) for task, score in entry["median"].items()}
         macro = f"{100 * entry['macro']:.1f} ({entry['kept']:.1%})" if "kept" in entry else ""
         print(f"{entry['variant']:40} {scores} {macro}")
