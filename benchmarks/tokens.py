@@ -68,22 +68,18 @@ def wanted(task: str, rate: float) -> list[dict]:
         f"self_distill:{size},epochs=0,teacher=stock,exit_epochs=1,exit_lr=5e-4",
         f"joint:{size},epochs=1,lr={0.4 * its.lr * rate:g},head=attention,equilibrium=True,distill=1.0,rule=none",
     ]
-    dense, first = f"{gate},select_before={DENSE}", its.speedups[0]
     found: list[tuple[str, str | None, str | list[str], str | None, list[str]]] = [
         (PLAIN, None, tune.format(its.epochs), None, ["none", *UNTRAINED]),
         (EXITS, PLAIN, heads, None, ["none"]),
     ]
-    for name, method, speedups in (
-        ("dense gate", dense, its.speedups),
-        ("policy", policy, its.speedups[:1]),
-        ("gate", gate, its.speedups[:1]),
-    ):
-        for speedup in speedups:
-            label = f"{name} {speedup:g}x"
-            plans = LEARNED[:-1] if method is dense else LEARNED  # five times half would be too few
-            found.append((label, PLAIN, method.format(speedup), None, plans))
+    dense = f"{gate},select_before={DENSE}"
+    for name, method in (("policy", policy), ("gate", gate), ("dense gate", dense)):
+        for speedup in its.speedups:
+            label, aimed = f"{name} {speedup:g}x", method.format(speedup)
+            plans = LEARNED[:-1] if name == "dense gate" else LEARNED  # five times a half would be too few
+            found.append((label, PLAIN, aimed, None, plans))
             found.append((f"{label}, then exits", label, heads, LEARNED[0], LEARNED[:2]))
-    found.append((f"exits, then dense gate {first:g}x", EXITS, dense.format(first), None, LEARNED[:2]))
+            found.append((f"exits, then {label}", EXITS, aimed, None, LEARNED[:2]))
     for threshold in its.attention:
         reducer = f"attention:{threshold}"
         found.append((f"trained with {reducer}", PLAIN, tune.format(its.epochs), reducer, [reducer]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import mul
+
 import torch
 from torch import Tensor
 
@@ -40,14 +42,33 @@ def keep_for(speedup: float, model: AdaptiveModel) -> float:
     return keep
 
 
-def price_of(model: AdaptiveModel, share: Tensor, keep: float, progress: Progress, lr: float) -> tuple[Tensor, Tensor]:
-    """What a kept token costs now, so that `share` comes to `keep`; and a loss by which the price learns.
+def thinning(keep: float, model: AdaptiveModel) -> list[float]:
+    """The share that is left after each choice, where each leaves the same part of what it finds and the mean over the
+    layers is `keep`."""
+
+    def left(part: float) -> list[float]:
+        return [part ** (place + 1) for place in range(len(lengths))]
+
+    lengths, low, high = spans(model), 0.0, 1.0
+    while high - low > 1e-9:
+        part = (low + high) / 2
+        low, high = (part, high) if sum(map(mul, lengths, left(part))) < keep else (low, part)
+    return left(high)
+
+
+def learned_prices(model: AdaptiveModel) -> Tensor:
+    """[choices]"""
+    return torch.stack([model.get_parameter(f"selectors.{layer}.price") for layer in places(model)])
+
+
+def price_of(learned: Tensor, share: Tensor, keep: Tensor, progress: Progress, lr: float) -> tuple[Tensor, Tensor]:
+    """What a kept token costs now, so that `share` comes to `keep`; and a loss by which the price learns. All of one
+    shape.
 
     An augmented Lagrangian. Its multiplier is a parameter, so that a resumed run has it too, and climbs where all
     others descend; it moves by about the learning rate a step, hence the scale.
     """
     off = share.detach() - keep
-    learned = torch.stack([model.get_parameter(f"selectors.{layer}.price") for layer in places(model)]).sum()
     scale = REACH / (lr * max(progress.steps, 1))
     price = scale * learned.detach() + STIFF * off
-    return price, -FAINT * off * (learned - learned.detach())
+    return price, -FAINT * (off * (learned - learned.detach())).sum()

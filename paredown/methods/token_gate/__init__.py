@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from paredown.errors import BadPlan, BadSetting
-from paredown.methods._targets import price_of, spans
+from paredown.methods._targets import learned_prices, price_of, thinning
 from paredown.methods._tokens import TokenRecipe, learnable
 from paredown.model import AdaptiveModel, Trace
 from paredown.registry import methods
@@ -62,29 +62,36 @@ class TokenGate(TokenRecipe):
         return [self.finetune_stage(), gates] if self.epochs else [gates]
 
     def _gates(self, model: AdaptiveModel, batch: Batch, progress: Progress) -> Tensor:
-        wanted = self.keep(model)
-        assert wanted is not None
-        # Chance fades, so that in the end training sees what inference will do.
-        trace, shares = veiled(model, batch, noise=1 - progress.share)
-        share = model.kind.averaged(shares, trace.counts).mean()
-        now = 1 - (1 - wanted) * min(progress.share / self.anneal, 1.0) if self.anneal else wanted
-        price, steering = price_of(model, share, now, progress, self.selector_lr)
+        keep = self.keep(model)
+        assert keep is not None
+        trace, shares = veiled(model, batch)
+        share = model.kind.averaged(shares, trace.counts).mean(0)
+        # Every choice has a target of its own: under one for all, the first choice, which saves most, drops all.
+        wanted = share.new_tensor(thinning(keep, model))
+        if self.anneal:
+            wanted = 1 - (1 - wanted) * min(progress.share / self.anneal, 1.0)
+        price, steering = price_of(learned_prices(model), share, wanted, progress, self.selector_lr)
         taught = model.taught(batch) if self.learns_from == "teacher" else None
-        paid = price * (share - share.detach())  # only its gradient counts: what is shown is what is learnt
+        paid = (price * (share - share.detach())).sum()  # only its gradient counts: what is shown is what is learnt
         return self.lesson(model, trace, batch, taught) + paid + steering
 
 
-def veiled(model: AdaptiveModel, batch: Batch, noise: float = 0.0) -> tuple[Trace, Tensor]:
-    """What the model says with tokens veiled; and the share of each row's tokens that its layers saw, [rows]."""
+def veiled(model: AdaptiveModel, batch: Batch) -> tuple[Trace, Tensor]:
+    """What the model says with tokens veiled; and [rows, choices] the share of each row's tokens that a choice left,
+    with the gradient of this choice, not of those before it."""
     gates: list[Tensor] = []  # [rows, tokens] what is open since each choice
+    shares: list[Tensor] = []
+    real = batch["attention_mask"].bool()
     before: list[Tensor] = []
 
     def choose(stream: Stream, layer: int) -> Stream:
         before[:] = [stream.hidden]
         if str(layer) not in model.selectors:
             return stream
-        gate = torch.where(stream.free, step(model.keep_logits(stream, layer), noise), 1.0)
-        gates.append(gate * gates[-1] if gates else gate)
+        gate = torch.where(stream.free, step(model.keep_logits(stream, layer)), 1.0)
+        before_it = gates[-1] if gates else torch.ones_like(gate)
+        shares.append((gate * before_it.detach() * real).sum(1) / real.sum(1))
+        gates.append(gate * before_it)
         return stream.veiled(gate)
 
     def stay(hidden: Tensor, run: int, layers: int) -> tuple[Tensor, Tensor]:
@@ -94,16 +101,11 @@ def veiled(model: AdaptiveModel, batch: Batch, noise: float = 0.0) -> tuple[Trac
         return hidden, hidden
 
     trace = model.trace(batch, between=stay, reduce=choose)
-    real = batch["attention_mask"].bool()
-    shares = torch.stack([(gate * real).sum(1) / real.sum(1) for gate in gates], 1)
-    return trace, (shares * shares.new_tensor(spans(model))).sum(1)
+    return trace, torch.stack(shares, 1)
 
 
-def step(logits: Tensor, noise: float) -> Tensor:
-    """1 where a logit, with logistic noise, is not below 0; else 0. The gradient is that of the soft step."""
-    if noise:
-        chance = torch.rand_like(logits).clamp(1e-6, 1 - 1e-6)
-        logits = logits + noise * chance.logit()
+def step(logits: Tensor) -> Tensor:
+    """1 where a logit is not below 0; else 0. The gradient is that of the soft step."""
     soft = logits.sigmoid()
     return (logits >= 0).float() + soft - soft.detach()
 
