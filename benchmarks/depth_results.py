@@ -7,7 +7,9 @@ import re
 import statistics
 from pathlib import Path
 
-RESULTS = [Path(__file__).with_name(f"{name}.json") for name in ("theseus", "elastic_pretrain")]
+RESULTS = [
+    Path(__file__).with_name(f"{name}.json") for name in ("theseus", "elastic_pretrain", "elastic_pretrain_short")
+]
 NAMES = {"cola": "CoLA", "mrpc": "MRPC", "rte": "RTE", "sst-2": "SST-2", "sts-b": "STS-B"}
 BEFORE = "predecessor"
 # BERT-of-Theseus, its GLUE dev table: median of 5 runs, in the order of NAMES, then its macro average over 8 tasks.
@@ -26,9 +28,8 @@ WORDS = 30522  # in the encoder's vocabulary
 Scores = dict[str, dict[str, float]]  # variant -> task -> median of its seeds, in percent
 
 
-def read(paths: list[Path]) -> tuple[dict, dict]:
-    theseus, elastic = (json.loads(path.read_text()) for path in paths)
-    return theseus, elastic
+def read(paths: list[Path]) -> list[dict]:
+    return [json.loads(path.read_text()) for path in paths]
 
 
 def medians(theseus: dict) -> Scores:

@@ -50,7 +50,9 @@ class Argument:
         for dim in axes.tokens:
             value = torch.take_along_dim(value, _along(index, value.dim(), axes.rows, dim), dim)
         if axes.masked is not None:
-            value = value.masked_fill(~_along(real, value.dim(), axes.rows, axes.tokens[-1]), axes.masked)
+            # Probed in the precision that the encoder was loaded in; a shorter one has a lowest number of its own.
+            lowest = torch.finfo(value.dtype).min if value.is_floating_point() else axes.masked
+            value = value.masked_fill(~_along(real, value.dim(), axes.rows, axes.tokens[-1]), max(axes.masked, lowest))
         return Argument(value, axes)
 
     def veiled(self, gate: Tensor, dtype: torch.dtype) -> Argument:

@@ -19,7 +19,7 @@ from paredown import AdaptiveModel, Plan
 from paredown.errors import BadPlan, BadSetting
 from paredown.registry import reducers
 from paredown.stream import Stream
-from tests.contracts.reducer_settings import all_reducers, choosing
+from tests.contracts.reducer_settings import all_reducers, choosing, with_selectors
 from tests.families import EVERY_TOKEN, EXACT, adaptive, batch, tiny, walked
 
 LENGTHS = [14, 3, 30, 1, 9]
@@ -112,6 +112,16 @@ def test_chooses_where_it_says(reducer: Any) -> None:
 # Refusals
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("family", walked(EXACT))
+def test_tokens_go_from_models_that_were_made_shorter_too(family: str, dtype: torch.dtype) -> None:
+    model, plan = with_selectors(adaptive(family)), Plan(reduce="fixed_share:0.5")
+    inputs = batch(99, LENGTHS)
+    expected = model.answer(inputs, plan)
+    said = model.to(dtype).answer(inputs, plan)
+    assert said.tokens.tolist() == expected.tokens.tolist() and said.logits.isfinite().all()
+
+
 def test_models_without_selectors_hear_what_to_do() -> None:
     with pytest.raises(BadPlan, match=r"it has none; train some, or choose by attention"):
         adaptive("bert").check(Plan(reduce="selector:0.5"))
@@ -186,6 +196,7 @@ def test_what_is_received_is_what_transformers_tells() -> None:
 
 def test_only_the_layer_before_a_choice_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     model, seen = choosing(), []
+    assert model.walk.shows_attention  # asked once, by a step of its own
     usual = model.walk.step
     monkeypatch.setattr(model.walk, "step", lambda *call: (seen.append(call[1:]), usual(*call))[1])
     for reducer, layers in (("attention:0.9", (0, 1)), ("attention:0.9,layers=(3,)", (2,)), ("selector:0.5", ())):
