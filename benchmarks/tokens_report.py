@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.depth_report import filled
 from benchmarks.early_exit_report import ROOT, table
 from benchmarks.tokens import EXITS, PLAIN, best_exit, wanted
 
 RESULTS = [Path(__file__).with_name(f"tokens{which}.json") for which in ("", "_mpnet")]
+ON_CPU = Path(__file__).with_name("token_time.json")
 PAGE, PICTURE = ROOT / "docs" / "tokens.md", ROOT / "docs" / "tokens.png"
 NAMES = {"imdb": "IMDb", "20news": "20 Newsgroups", "squad": "SQuAD 1.1"}
 TOKENS = ("trained with attention", "policy", "gate", "dense gate")
@@ -148,7 +150,8 @@ and the same with `--time`.
 * **FLOPs**: counted for every row and its own tokens in each layer, heads, selectors and the watching of attention
   included, beside the stock model. **Time**: `answer()` of the reference runtime, alone on the machine, rows of like
   length together; all tokens and layers over this plan. Below 1 it is slower: this GPU runs a layer of so small an
-  encoder faster than it is told to. Where none is given, none was measured.{left_out(files, found)}
+  encoder faster than it is told to. On a CPU, below, tokens are time. Where none is given, none
+  was measured.{left_out(files, found)}
 
 ## What was found
 
@@ -166,6 +169,10 @@ Test score against FLOPs, times fewer; the line is the model with all tokens and
 every threshold tried, exits at every rule; dashed where exits came after tokens, dotted where before.
 
 {sections}
+
+### On a CPU
+
+{on_cpu()}
 
 ## Settings
 
@@ -235,6 +242,21 @@ def lines(runs: dict[str, dict]) -> list[list[str]]:
             cells += [f"{loss_of(point, runs):+.2f}", *(faster(runs, run, point, size) for size in ("128", "1"))]
             found.append([label, plan_text(point), *cells])
     return found
+
+
+def on_cpu() -> str:
+    facts = json.loads(ON_CPU.read_text())
+    whole = facts["points"][0]["milliseconds"]
+    rows = [
+        [f"`{point['reduce']}`", f"{point['flops_speedup']:.2f}x", *(f"{whole[n] / t:.2f}x" for n, t in spent.items())]
+        for point in facts["points"]
+        for spent in [point["milliseconds"]]
+    ]
+    head = ["plan", "FLOPs, times fewer", *(f"time, batch {size}" for size in whole)]
+    said = f"""Process time of one thread, {facts["encoder"]} on {facts["rows"]} reviews of IMDb with
+        {facts["tokens"]:.0f} tokens on average, by `{facts["command"]}` with torch {facts["torch"]}. How many tokens go
+        counts, not which: nothing was trained."""
+    return f"{filled(said)}\n\n{table(head, rows)}"
 
 
 def settings(found: Found) -> list[list[str]]:
