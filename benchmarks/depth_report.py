@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 import statistics
-import textwrap
 from pathlib import Path
 
 from benchmarks.depth_pictures import draw
@@ -32,7 +31,7 @@ from benchmarks.depth_results import (
     scores,
     seeds_of,
 )
-from benchmarks.early_exit_report import error, span, table
+from benchmarks.early_exit_report import error, filled, span, table
 from benchmarks.fastbert_paper_report import spoken
 
 ROOT = Path(__file__).parent.parent
@@ -349,12 +348,6 @@ def settings(theseus: dict, elastic: dict) -> list[list[str]]:
         [use, NAMES[task], ", ".join(f"{number:,}" for number in rows), f"`{method}`"]
         for (use, task), (rows, method) in lines.items()
     ]
-
-
-def filled(text: str, mark: str = "") -> str:
-    """A paragraph or list item, however its text is broken into lines."""
-    words = " ".join(text.split())
-    return textwrap.fill(words, 120, initial_indent=mark, subsequent_indent=" " * len(mark), break_on_hyphens=False)
 
 
 def runs_of(layers: list[int]) -> str:

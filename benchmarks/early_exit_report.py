@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,12 @@ def settings(found: Found) -> list[list[str]]:
         for task, methods in found.items()
         for method, row in methods.items()
     ]
+
+
+def filled(text: str, mark: str = "") -> str:
+    """A paragraph or list item, however its text is broken into lines."""
+    words = " ".join(text.split())
+    return textwrap.fill(words, 120, initial_indent=mark, subsequent_indent=" " * len(mark), break_on_hyphens=False)
 
 
 def table(head: list[str], lines: list[list[str]]) -> str:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.depth_report import filled
-from benchmarks.early_exit_report import ROOT, table
+from benchmarks.early_exit_report import ROOT, filled, table
 from benchmarks.tokens import EXITS, PLAIN, best_exit, wanted
 
 RESULTS = [Path(__file__).with_name(f"tokens{which}.json") for which in ("", "_mpnet")]

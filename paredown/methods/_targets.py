@@ -45,15 +45,12 @@ def keep_for(speedup: float, model: AdaptiveModel) -> float:
 def thinning(keep: float, model: AdaptiveModel) -> list[float]:
     """The share that is left after each choice, where each leaves the same part of what it finds and the mean over the
     layers is `keep`."""
-
-    def left(part: float) -> list[float]:
-        return [part ** (place + 1) for place in range(len(lengths))]
-
-    lengths, low, high = spans(model), 0.0, 1.0
+    shares, low, high = spans(model), 0.0, 1.0
     while high - low > 1e-9:
         part = (low + high) / 2
-        low, high = (part, high) if sum(map(mul, lengths, left(part))) < keep else (low, part)
-    return left(high)
+        left = [part**choice for choice in range(1, len(shares) + 1)]
+        low, high = (part, high) if sum(map(mul, shares, left)) < keep else (low, part)
+    return left
 
 
 def learned_prices(model: AdaptiveModel) -> Tensor:
