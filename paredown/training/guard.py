@@ -55,7 +55,9 @@ def seed_everything(*parts: int | str) -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error).lower()
+    """Also where a library of the GPU found no room for its own needs; that is a plain RuntimeError."""
+    said = str(error).lower()
+    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in said or "status_alloc_failed" in said
 
 
 def not_finite(tensors: dict[str, Any]) -> list[str]:

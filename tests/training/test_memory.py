@@ -15,15 +15,16 @@ from paredown.training import Report, train
 from tests.training.tiny import Steps, final_loss, rows, stage, tiny
 
 Outcome = tuple[AdaptiveModel, Report]
+FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 
-def limited(most: int, seen: list[int], error: type[Exception] = torch.OutOfMemoryError) -> Any:
+def limited(most: int, seen: list[int], error: Exception = FULL) -> Any:
     """The loss, on a device where so many rows fit."""
 
     def loss(model: AdaptiveModel, batch: dict[str, Tensor], progress: Any) -> Tensor:
         seen.append(len(batch["input_ids"]))
         if seen[-1] > most:
-            raise error("CUDA out of memory. Tried to allocate 2.00 GiB")
+            raise error
         return final_loss(model, batch, progress)
 
     return loss
@@ -48,8 +49,16 @@ def test_pieces_give_the_loss_of_the_whole(kind: str, tmp_path: Path) -> None:
         assert_close(whole, run(tmp_path / f"pieces{size}", kind=kind, micro_batch=size))
 
 
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError, RuntimeError])
-def test_out_of_memory_makes_smaller_pieces(error: type[Exception], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        FULL,
+        RuntimeError("MPS backend out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ],
+    ids=str,
+)
+def test_out_of_memory_makes_smaller_pieces(error: Exception, tmp_path: Path) -> None:
     seen: list[int] = []
     whole = run(tmp_path / "whole")
     assert_close(whole, run(tmp_path / "limited", limited(5, seen, error)))
