@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from paredown.errors import BadPlan
@@ -168,7 +169,7 @@ class Stream:
         """[rows, all tokens, width]: every token's last state, dropped ones included, in the original places."""
         if self.parked is None:
             return self.hidden
-        rows = torch.arange(len(self), device=self.row.device).unsqueeze(1).expand_as(self.position)
-        everywhere = self.parked.clone()
-        everywhere[rows[self.mask], self.position[self.mask]] = self.hidden[self.mask]
-        return everywhere
+        # Places beyond a row's own length go to a column that is cut off again: no step waits for the device.
+        width = self.parked.shape[1]
+        place = torch.where(self.mask, self.position, width).unsqueeze(-1).expand_as(self.hidden)
+        return F.pad(self.parked, (0, 0, 0, 1)).scatter(1, place, self.hidden)[:, :width]
