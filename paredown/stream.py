@@ -171,5 +171,7 @@ class Stream:
             return self.hidden
         # Places beyond a row's own length go to a column that is cut off again: no step waits for the device.
         width = self.parked.shape[1]
-        place = torch.where(self.mask, self.position, width).unsqueeze(-1).expand_as(self.hidden)
-        return F.pad(self.parked, (0, 0, 0, 1)).scatter(1, place, self.hidden)[:, :width]
+        rows = torch.arange(len(self), device=self.row.device).unsqueeze(1)
+        everywhere = F.pad(self.parked, (0, 0, 0, 1))
+        everywhere[rows, torch.where(self.mask, self.position, width)] = self.hidden
+        return everywhere[:, :width]
