@@ -109,9 +109,6 @@ def test_chooses_where_it_says(reducer: Any) -> None:
     assert reducer.layers is not None or places == (1, 2)
 
 
-# Refusals
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("family", walked(EXACT))
 def test_tokens_go_from_models_that_were_made_shorter_too(family: str, dtype: torch.dtype) -> None:
@@ -120,6 +117,9 @@ def test_tokens_go_from_models_that_were_made_shorter_too(family: str, dtype: to
     expected = model.answer(inputs, plan)
     said = model.to(dtype).answer(inputs, plan)
     assert said.tokens.tolist() == expected.tokens.tolist() and said.logits.isfinite().all()
+
+
+# Refusals
 
 
 def test_models_without_selectors_hear_what_to_do() -> None:

@@ -66,7 +66,7 @@ class TokenGate(TokenRecipe):
         assert keep is not None
         trace, shares = veiled(model, batch)
         share = model.kind.averaged(shares, trace.counts).mean(0)
-        # Every choice has a target of its own: under one for all, the first choice, which saves most, drops all.
+        # Every choice has a target of its own: with one for all, five were seen to leave the dropping to the first.
         wanted = share.new_tensor(thinning(keep, model))
         if self.anneal:
             wanted = 1 - (1 - wanted) * min(progress.share / self.anneal, 1.0)
