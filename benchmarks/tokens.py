@@ -52,7 +52,7 @@ UNTRAINED = [
     *(f"fixed_share:share={share},score=attention" for share in (0.8, 0.6, 0.45)),
 ]
 LEARNED = ["selector:0.5", "selector:0.4", "selector:0.3", "fixed_share:0.5"]
-DENSE = "(1,3,5,7,9)"  # layers that a dense gate chooses before; all others choose before the second and the middle
+EARLY = "(0,1,6)"  # layers that an early policy chooses before; all others choose before the second and the middle
 
 
 def wanted(task: str, rate: float) -> list[dict]:
@@ -72,11 +72,11 @@ def wanted(task: str, rate: float) -> list[dict]:
         (PLAIN, None, tune.format(its.epochs), None, ["none", *UNTRAINED]),
         (EXITS, PLAIN, heads, None, ["none"]),
     ]
-    dense = f"{gate},select_before={DENSE}"
-    for name, method in (("policy", policy), ("gate", gate), ("dense gate", dense)):
+    early = f"{policy},select_before={EARLY},start=0.85"  # three choices: each begins by keeping more
+    for name, method in (("policy", policy), ("early policy", early), ("gate", gate)):
         for speedup in its.speedups:
             label, aimed = f"{name} {speedup:g}x", method.format(speedup)
-            plans = LEARNED[:-1] if name == "dense gate" else LEARNED  # five times a half would be too few
+            plans = LEARNED[:-1] if name == "early policy" else LEARNED  # three times a half would be too few
             found.append((label, PLAIN, aimed, None, plans))
             found.append((f"{label}, then exits", label, heads, LEARNED[0], LEARNED[:2]))
             found.append((f"exits, then {label}", EXITS, aimed, None, LEARNED[:2]))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import mul
-
 import torch
 from torch import Tensor
 
@@ -12,7 +10,7 @@ from paredown.model import AdaptiveModel
 from paredown.stage import Progress
 
 STIFF = 10.0  # how much the price answers to a share that is off at this moment
-REACH = 10.0  # how far the learned part of the price could move in one stage, at the selectors' full learning rate
+REACH = 20.0  # how far the learned part of the price could move in one stage, at the selectors' full learning rate
 FAINT = 1e-3  # the learned price must not be what gradients are clipped for; Adam does not mind how small they are
 
 
@@ -42,30 +40,15 @@ def keep_for(speedup: float, model: AdaptiveModel) -> float:
     return keep
 
 
-def thinning(keep: float, model: AdaptiveModel) -> list[float]:
-    """The share that is left after each choice, where each leaves the same part of what it finds and the mean over the
-    layers is `keep`."""
-    shares, low, high = spans(model), 0.0, 1.0
-    while high - low > 1e-9:
-        part = (low + high) / 2
-        left = [part**choice for choice in range(1, len(shares) + 1)]
-        low, high = (part, high) if sum(map(mul, shares, left)) < keep else (low, part)
-    return left
-
-
-def learned_prices(model: AdaptiveModel) -> Tensor:
-    """[choices]"""
-    return torch.stack([model.get_parameter(f"selectors.{layer}.price") for layer in places(model)])
-
-
-def price_of(learned: Tensor, share: Tensor, keep: Tensor, progress: Progress, lr: float) -> tuple[Tensor, Tensor]:
-    """What a kept token costs now, so that `share` comes to `keep`; and a loss by which the price learns. All of one
-    shape.
+def price_of(model: AdaptiveModel, share: Tensor, keep: float, progress: Progress, lr: float) -> tuple[Tensor, Tensor]:
+    """What a kept token costs now, so that `share` comes to `keep`; and a loss by which the price learns.
 
     An augmented Lagrangian. Its multiplier is a parameter, so that a resumed run has it too, and climbs where all
-    others descend; it moves by about the learning rate a step, hence the scale.
+    others descend; it moves by about the learning rate a step, hence the scale. It is the mean of what the selectors
+    hold: with more of them it moves no faster.
     """
     off = share.detach() - keep
+    learned = torch.stack([model.get_parameter(f"selectors.{layer}.price") for layer in places(model)]).mean()
     scale = REACH / (lr * max(progress.steps, 1))
     price = scale * learned.detach() + STIFF * off
-    return price, -FAINT * (off * (learned - learned.detach())).sum()
+    return price, -FAINT * off * (learned - learned.detach())

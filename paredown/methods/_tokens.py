@@ -28,6 +28,7 @@ class TokenRecipe(Recipe):
     )
     selector_size: int = 32
     selector_lr: float = 2e-3  # selectors are new and small: they bear a larger learning rate than the encoder
+    start: float = 0.0  # logit of keeping that every token starts with; selectors that were trained stay as they are
     target_keep: float | None = None  # share of the tokens that stay, a mean over the layers from the first choice on
     target_speedup: float | None = None  # the same as how many times fewer token-layers
     learns_from: Literal["teacher", "labels"] = "teacher"  # teacher: the model as it was with all its tokens
@@ -48,7 +49,10 @@ class TokenRecipe(Recipe):
             raise BadSetting(f"{self.name}: the layers of {model.walk.family} tie tokens to their places; none can go")
 
     def grow(self, model: AdaptiveModel) -> None:
+        fresh = not model.selectors
         model.grow_selectors(self.select_before, self.selector_size)
+        if fresh:
+            self.start_selectors(model)
         model.grow_teacher()
         if self.learns_from == "teacher" and not model.grown and len(model.depth) < model.walk.own:
             raise BadSetting(
@@ -57,6 +61,10 @@ class TokenRecipe(Recipe):
         if not places(model):
             before, depth = list(model.selector_layers), list(model.depth)
             raise BadSetting(f"{self.name}: selectors sit before layers {before}, but the plan runs {depth}")
+
+    def start_selectors(self, model: AdaptiveModel) -> None:
+        for layer in model.selectors:
+            torch.nn.init.constant_(model.get_parameter(f"selectors.{layer}.out.bias"), self.start)
 
     def plan(self, model: AdaptiveModel) -> Plan:
         return super().plan(model).but(reduce=CHOSEN)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from paredown.errors import BadPlan, BadSetting
-from paredown.methods._targets import learned_prices, price_of, thinning
+from paredown.methods._targets import price_of, spans
 from paredown.methods._tokens import TokenRecipe, learnable
 from paredown.model import AdaptiveModel, Trace
 from paredown.registry import methods
@@ -24,10 +24,10 @@ ALIKE = 1e-3  # largest difference that a veil may make where the tokens could a
 class TokenGate(TokenRecipe):
     usual_keep = 0.5
 
+    start: float = 2.5
     gate_epochs: float = 3.0
     gate_lr: float = 5e-5
     anneal: float = 0.5  # share of the steps in which the target falls from 1
-    start: float = 2.5  # logit of keeping that every token starts with
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,14 +40,11 @@ class TokenGate(TokenRecipe):
             family = model.walk.family
             raise BadSetting(f"{self.name}: the attention of {family} takes no soft mask; token_policy cuts tokens out")
 
-    def grow(self, model: AdaptiveModel) -> None:
-        fresh = not model.selectors
-        super().grow(model)
-        if fresh:
-            for layer in model.selectors:
-                torch.nn.init.constant_(model.get_parameter(f"selectors.{layer}.out.bias"), self.start)
-                # Far from 0: what lies before it learns only through it.
-                torch.nn.init.normal_(model.get_parameter(f"selectors.{layer}.out.weight"), std=0.5)
+    def start_selectors(self, model: AdaptiveModel) -> None:
+        super().start_selectors(model)
+        for layer in model.selectors:
+            # Far from 0: what lies before it learns only through it.
+            torch.nn.init.normal_(model.get_parameter(f"selectors.{layer}.out.weight"), std=0.5)
 
     def stages(self, model: AdaptiveModel) -> list[Stage]:
         gates = self.choosing_stage(
@@ -62,36 +59,30 @@ class TokenGate(TokenRecipe):
         return [self.finetune_stage(), gates] if self.epochs else [gates]
 
     def _gates(self, model: AdaptiveModel, batch: Batch, progress: Progress) -> Tensor:
-        keep = self.keep(model)
-        assert keep is not None
-        trace, shares = veiled(model, batch)
-        share = model.kind.averaged(shares, trace.counts).mean(0)
-        # Every choice has a target of its own: with one for all, five were seen to leave the dropping to the first.
-        wanted = share.new_tensor(thinning(keep, model))
+        wanted = self.keep(model)
+        assert wanted is not None
         if self.anneal:
             wanted = 1 - (1 - wanted) * min(progress.share / self.anneal, 1.0)
-        price, steering = price_of(learned_prices(model), share, wanted, progress, self.selector_lr)
+        # Chance fades, so that in the end training sees what inference will do.
+        trace, shares = veiled(model, batch, noise=1 - progress.share)
+        share = model.kind.averaged(shares, trace.counts).mean()
+        price, steering = price_of(model, share, wanted, progress, self.selector_lr)
         taught = model.taught(batch) if self.learns_from == "teacher" else None
-        paid = (price * (share - share.detach())).sum()  # only its gradient counts: what is shown is what is learnt
+        paid = price * (share - share.detach())  # only its gradient counts: what is shown is what is learnt
         return self.lesson(model, trace, batch, taught) + paid + steering
 
 
-def veiled(model: AdaptiveModel, batch: Batch) -> tuple[Trace, Tensor]:
-    """What the model says with tokens veiled; and [rows, choices] the share of each row's tokens that a choice left,
-    with the gradient of this choice, not of those before it."""
+def veiled(model: AdaptiveModel, batch: Batch, noise: float = 0.0) -> tuple[Trace, Tensor]:
+    """What the model says with tokens veiled; and the share of each row's tokens that its layers saw, [rows]."""
     gates: list[Tensor] = []  # [rows, tokens] what is open since each choice
-    shares: list[Tensor] = []
-    real = batch["attention_mask"].bool()
     before: list[Tensor] = []
 
     def choose(stream: Stream, layer: int) -> Stream:
         before[:] = [stream.hidden]
         if str(layer) not in model.selectors:
             return stream
-        gate = torch.where(stream.free, step(model.keep_logits(stream, layer)), 1.0)
-        before_it = gates[-1] if gates else torch.ones_like(gate)
-        shares.append((gate * before_it.detach() * real).sum(1) / real.sum(1))
-        gates.append(gate * before_it)
+        gate = torch.where(stream.free, step(model.keep_logits(stream, layer), noise), 1.0)
+        gates.append(gate * gates[-1] if gates else gate)
         return stream.veiled(gate)
 
     def stay(hidden: Tensor, run: int, layers: int) -> tuple[Tensor, Tensor]:
@@ -101,11 +92,16 @@ def veiled(model: AdaptiveModel, batch: Batch) -> tuple[Trace, Tensor]:
         return hidden, hidden
 
     trace = model.trace(batch, between=stay, reduce=choose)
-    return trace, torch.stack(shares, 1)
+    real = batch["attention_mask"].bool()
+    shares = torch.stack([(gate * real).sum(1) / real.sum(1) for gate in gates], 1)
+    return trace, (shares * shares.new_tensor(spans(model))).sum(1)
 
 
-def step(logits: Tensor) -> Tensor:
-    """1 where a logit is not below 0; else 0. The gradient is that of the soft step."""
+def step(logits: Tensor, noise: float) -> Tensor:
+    """1 where a logit, with logistic noise, is not below 0; else 0. The gradient is that of the soft step."""
+    if noise:
+        chance = torch.rand_like(logits).clamp(1e-6, 1 - 1e-6)
+        logits = logits + noise * chance.logit()
     soft = logits.sigmoid()
     return (logits >= 0).float() + soft - soft.detach()
 

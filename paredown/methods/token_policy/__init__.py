@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from paredown.errors import BadSetting
-from paredown.methods._targets import learned_prices, price_of, spans
+from paredown.methods._targets import price_of, spans
 from paredown.methods._tokens import TokenRecipe, learnable
 from paredown.methods.token_policy.importance import importance, rank
 from paredown.methods.token_policy.sampling import Draw, draw, in_use, repeated
@@ -136,8 +136,7 @@ class TokenPolicy(TokenRecipe):
             # Samples say little of what stays in use: of tokens that all are kept with 0.4, four in ten or none.
             used = averaged(in_use(model, batch), model.kind.counts(batch))
             stay = (used * span).sum(1).mean()
-            wanted = stay.new_tensor(keep)
-            price, steering = price_of(learned_prices(model).sum(), stay, wanted, progress, self.selector_lr)
+            price, steering = price_of(model, stay, keep, progress, self.selector_lr)
         better = drawn.advantage(-losses - price * share, self.samples)
         return (better * averaged(drawn.surprise, counts)).mean() + steering
 
