@@ -5,19 +5,17 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
-import logging
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from paredown.errors import BadInput
 from paredown.rows import Choices
+from paredown.tasks._reading import tell_bad
 
 JSON = (".json", ".json.gz")
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,8 @@ def gather_questions(
             rows.append(asked)
     if not rows and not bad:
         raise BadInput(f"{source}: the file has no questions")
-    _tell(source, bad, len(rows), skip_bad_rows)
+    if bad:
+        tell_bad(f"{source}, {bad[0].place}: {bad[0].reason}", len(bad), len(rows), "question", skip_bad_rows)
     return Questions(str(source), rows, kind, tuple(bad))
 
 
@@ -103,18 +102,6 @@ def is_labelled(asked: Question | Choices) -> bool:
     if isinstance(asked, Choices):
         return asked.label is not None
     return bool(asked.answers or asked.spans or asked.impossible or asked.choice)
-
-
-def _tell(source: str | Path, bad: Sequence[BadQuestion], good: int, skip_bad_rows: bool) -> None:
-    if not bad:
-        return
-    more = f"; and {len(bad) - 1} more" if len(bad) > 1 else ""
-    said = f"{source}, {bad[0].place}: {bad[0].reason}{more}"
-    if not good:
-        raise BadInput(f"{said}; no question of the file is good")
-    if not skip_bad_rows:
-        raise BadInput(f"{said} (skip_bad_rows=True reads the other {good})")
-    log.warning("left out %d of %d questions: %s", len(bad), len(bad) + good, said)
 
 
 def field_of(record: Any, name: str, kind: type, what: str, missing: Any = ...) -> Any:

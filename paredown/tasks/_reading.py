@@ -99,21 +99,21 @@ def gather(table: Table, columns: Columns, wanted: Wanted, skip_bad_rows: bool =
             rows.append(Row(item.text, item.pair, label))
             groups.append(item.group or "")
     bad.sort(key=lambda one: one.line)
-    _tell(table, bad, len(rows), skip_bad_rows)
+    if bad:
+        first = f"{table.source}, {table.unit} {bad[0].line}: {bad[0].reason}"
+        tell_bad(first, len(bad), len(rows), "row", skip_bad_rows)
     labels = wanted.labels or _found(rows, kind)
     return Read(table.source, rows, labels, kind, tuple(bad), tuple(groups) if columns.group else None)
 
 
-def _tell(table: Table, bad: list[Bad], good: int, skip_bad_rows: bool) -> None:
-    if not bad:
-        return
-    more = f"; and {len(bad) - 1} more row{'s' * (len(bad) > 2)}" if len(bad) > 1 else ""
-    said = f"{table.source}, {table.unit} {bad[0].line}: {bad[0].reason}{more}"
+def tell_bad(first: str, bad: int, good: int, what: str, skip_bad_rows: bool) -> None:
+    """Bad rows, or whatever a file holds, are an error; a warning where they may be left out and others are good."""
+    said = first + (f"; and {bad - 1} more {what}{'s' * (bad > 2)}" if bad > 1 else "")
     if not good:
-        raise BadInput(f"{said}; no row of the file is good")
+        raise BadInput(f"{said}; no {what} of the file is good")
     if not skip_bad_rows:
         raise BadInput(f"{said} (skip_bad_rows=True reads the other {good})")
-    log.warning("left out %d of %d rows: %s", len(bad), len(bad) + good, said)
+    log.warning("left out %d of %d %ss: %s", bad, bad + good, what, said)
 
 
 def _item(line: int, cells: dict[str, Any] | str, columns: Columns, kind: str | None) -> _Item:

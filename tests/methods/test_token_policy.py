@@ -54,6 +54,16 @@ def kept_share(model: AdaptiveModel, number: int = 100) -> float:
     return ((answer.tokens - full * length) / ((len(model.depth) - full) * length)).mean().item()
 
 
+def test_all_tokens_start_with_the_same_chance_to_stay() -> None:
+    for method, chance in ((TokenPolicy(), 0.5), (TokenPolicy(select_before=(0, 1, 2), start=0.85), 0.7)):
+        model, inputs = adaptive("bert", head=None), batch(99, [6, 9])
+        method.grow(model)
+        stream = model.walk.start(inputs)
+        for layer in model.selector_layers:
+            chances = model.keep_logits(stream, layer).sigmoid()[stream.mask]
+            assert torch.allclose(chances, torch.full_like(chances, chance), atol=0.02)
+
+
 def test_the_policy_gradient_is_that_of_the_expected_reward() -> None:
     method = TokenPolicy(select_before=(1,), guide_rate=0, alpha=0.7, samples=8)
     model = made(method)

@@ -155,7 +155,9 @@ def test_mrqa(tmp_path: Path, case: str) -> None:
 
 def test_bad_questions_are_counted_and_can_be_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "dev-v1.1.json").write_bytes(squad(answered("Bob", 13), asked(id="y", question="")))
-    with pytest.raises(BadInput, match=r"it stands at 14; and 1 more \(skip_bad_rows=True reads the other 1\)"):
+    with pytest.raises(
+        BadInput, match=r"it stands at 14; and 1 more question \(skip_bad_rows=True reads the other 1\)"
+    ):
         tasks.make("squad").read(tmp_path, "dev")
     with caplog.at_level(logging.WARNING):
         read = tasks.make("squad").load(tmp_path, "dev", skip_bad_rows=True)
