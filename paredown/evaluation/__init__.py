@@ -15,6 +15,7 @@ from paredown.evaluation.report import Evaluation, evaluate
 from paredown.evaluation.spans import SpanAnswer, decode, score_spans, write_predictions
 from paredown.evaluation.support import decode_supported
 from paredown.evaluation.trivia import score_trivia
+from paredown.evaluation.worth import Worth, worth
 
 __all__ = [
     "METRICS",
@@ -34,6 +35,7 @@ __all__ = [
     "SpanAnswer",
     "Standing",
     "Work",
+    "Worth",
     "area",
     "compare",
     "curve",
@@ -54,6 +56,7 @@ __all__ = [
     "score_spans",
     "score_trivia",
     "sweep",
+    "worth",
     "write_candidates",
     "write_letters",
     "write_predictions",
