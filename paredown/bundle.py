@@ -25,6 +25,7 @@ from paredown.errors import BadBundle, BadSetting, ParedownError
 from paredown.kinds import KINDS, Kind, kind_named
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
+from paredown.reading import Reading
 from paredown.registry import heads, tasks
 
 FORMAT = 1
@@ -100,6 +101,7 @@ def save(model: AdaptiveModel, folder: str | Path) -> None:
             "doubt": model.doubt is not None,
             "plan": model.plan.to_json(),
             "scores": model.scores,
+            "reading": model.reading.to_json(),
             "sha256": {path.name: sha256(path) for path in sorted(fresh.iterdir())},
         }
         facts["sha256"][FACTS] = _seal(facts)
@@ -232,6 +234,7 @@ def _restore(model: AdaptiveModel, folder: Path, facts: dict[str, Any]) -> None:
                 if name in saved:
                     parameter.copy_(saved[name])
         model.plan, model.scores = Plan.from_json(facts["plan"]), facts["scores"]
+        model.reading = Reading.from_json(facts.get("reading", {}))
         model.check(model.plan)
     except (KeyError, TypeError, RuntimeError, SafetensorError) as error:  # RuntimeError: heads too large to build
         raise BadBundle(f"{folder / FACTS} is not a complete description: {error!r}") from error

@@ -17,7 +17,8 @@ from paredown.evidence import Evidence, keep_rows, not_a_number
 from paredown.growing import Growing
 from paredown.kinds import Kind
 from paredown.plan import Plan
-from paredown.rows import as_rows, collate, encode
+from paredown.reading import Reading
+from paredown.rows import Encoded, as_rows, collate, encode
 from paredown.stream import Stream
 from paredown.walk import evaluating
 
@@ -60,6 +61,7 @@ class AdaptiveModel(Growing):
         super().__init__(stock, kind, plan or Plan())
         self.tokenizer = tokenizer
         self.scores: dict[str, Any] | None = None  # the dev metric after each layer, as training last saw it
+        self.reading = Reading()  # how training read its rows
 
     # Where it comes from and goes to
 
@@ -281,6 +283,10 @@ class AdaptiveModel(Growing):
         (prediction,) = self.predict([text if pair is None else (text, pair)], plan=plan)
         return prediction.label, prediction.layers
 
+    def encode(self, rows: Sequence[Any], max_length: int | None = None) -> list[Encoded]:
+        """Token ids for every row, cut at `max_length` (default: as in training, else what the tokenizer allows)."""
+        return encode(self.tokenizer, rows, self.kind, self.labels, max_length or self.reading.max_length)
+
     def predict(
         self, inputs: Any, plan: Plan | None = None, batch_size: int = 32, max_length: int | None = None
     ) -> list[Prediction]:
@@ -289,7 +295,7 @@ class AdaptiveModel(Growing):
             asker = "CandidateAnswering" if self.kind.name == "marked" else "QuestionAnswering"
             raise BadInput(f"questions are asked through paredown.evaluation.{asker}")
         asked = [replace(row, label=None) for row in as_rows(inputs, self.kind)]
-        rows = encode(self.tokenizer, asked, self.kind, self.labels, max_length)
+        rows = self.encode(asked, max_length)
         found: dict[int, Prediction] = {}
         order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
         for start in range(0, len(order), batch_size):

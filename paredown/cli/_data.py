@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +12,7 @@ from paredown.errors import BadInput, BadSetting
 from paredown.evaluation.metrics import USUAL
 from paredown.evaluation.questions import ASKED
 from paredown.kinds import kind_named
+from paredown.reading import Reading
 from paredown.registry import tasks
 from paredown.tasks import Bad, Questions, Read
 from paredown.tasks._records import QuestionFiles
@@ -33,7 +34,7 @@ class Source:
     task: str | None = None
     data: Path | None = None
     files: dict[str, str] | None = None  # by split; with a task of questions, in its format
-    columns: dict[str, str | None] | None = None
+    reading: Reading = field(default_factory=Reading)
     skip_bad_rows: bool = False
 
     def __post_init__(self) -> None:
@@ -56,13 +57,20 @@ class Source:
             return None
         if kind in ASKED:
             raise BadSetting(f"{path}: name the --task that reads its questions: squad, hotpotqa, race, wikihop, …")
-        columns: dict[str, Any] = self.columns or {}
-        return read_rows(path, **columns, labels=labels, kind=kind, skip_bad_rows=self.skip_bad_rows)
+        return read_rows(
+            path,
+            text_column=self.reading.text_column,
+            pair_column=self.reading.pair_column,
+            label_column=self.reading.label_column,
+            labels=labels,
+            kind=kind,
+            skip_bad_rows=self.skip_bad_rows,
+        )
 
     def more(self, path: str, kind: str) -> Any:
         """Rows that need no label: questions in the task's format, texts in any."""
         task = self.task if kind in ASKED else None
-        return Source(task, None, {"train": path}, self.columns, self.skip_bad_rows).read("train")
+        return Source(task, None, {"train": path}, self.reading, self.skip_bad_rows).read("train")
 
     def _of_task(self, task: Any, path: str | None, split: str) -> Any:
         """From a file in the task's format, wherever it is, else from its folder."""

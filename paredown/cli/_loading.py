@@ -14,6 +14,7 @@ from paredown.errors import BadBundle, BadSetting
 from paredown.evaluation.questions import ASKED
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
+from paredown.reading import Reading
 from paredown.registry import methods
 
 Reduce = Annotated[
@@ -58,11 +59,19 @@ def load_any(source: str, **settings: Any) -> AdaptiveModel:
         raise BadBundle(first_line(error)) from None
 
 
-def model_for(source: str, rows: Any, seed: int, depth: int | None = None, reduce: str | None = None) -> AdaptiveModel:
+def model_for(
+    source: str,
+    rows: Any,
+    seed: int,
+    depth: int | None = None,
+    reduce: str | None = None,
+    reading: Reading | None = None,
+) -> AdaptiveModel:
     """A model to train on rows: new answers for an encoder, those it has for a bundle, if they are the rows'."""
     torch.manual_seed(seed)  # a new classifier is random
     new = {} if is_bundle(source) else {"task": rows.kind, "labels": list(rows.labels)}
     model = load_any(source, depth=depth, **new)
+    model.reading = (reading or Reading()).over(model.reading)
     if reduce is not None:
         model.plan = changed(model.plan, None, reduce)
         model.check(model.plan)

@@ -18,9 +18,11 @@ from paredown.errors import BadSetting
 from paredown.evaluation import Evaluation, evaluate
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
+from paredown.reading import Reading
 from paredown.registry import methods
 from paredown.training import train as run
 
+LENGTH = 128  # tokens of a row
 METHOD = "fastbert:epochs=1,lr=1e-4,exit_epochs=2,exit_lr=5e-4"
 SENTENCES = [
     "A masterpiece.",
@@ -54,21 +56,21 @@ def demo(
     recipe = methods.parse(method)
     if dry_run:
         return print_forecast(_foreseen(model, task or train, method, output), as_json)
-    columns = {"text_column": text_column, "pair_column": pair_column, "label_column": label_column}
-    rows = _rows(task, data, train, dev, columns, output / "downloads")
+    reading = Reading(LENGTH, text_column, pair_column, label_column)
+    rows = _rows(task, data, train, dev, reading, output / "downloads")
     source = model or str(fetch_encoder(output / "downloads"))
     people.rule(f"{len(rows['train']):,} sentences to train on, {len(rows['test']):,} to test on")
     adaptive = AdaptiveModel.from_pretrained(source, task=rows["kind"], labels=list(rows["labels"]))
     there = output / "run"
-    run(adaptive, recipe, rows["train"], rows["dev"], output=there, max_length=128, progress=not as_json)
+    run(adaptive, recipe, rows["train"], rows["dev"], output=there, max_length=LENGTH, progress=not as_json)
     # The threshold is chosen on dev rows and judged on others. Of one rule, and with half a point of caution: the
     # best of many on some rows is seldom the best on others.
     rule = [] if adaptive.plan.exit is None else [adaptive.plan.exit.name]
-    choice = evaluate(adaptive, rows["dev"], rule, allowed_drop=0.005, timed_batches=(), max_length=128)
+    choice = evaluate(adaptive, rows["dev"], rule, allowed_drop=0.005, timed_batches=())
     adaptive.plan = adaptive.plan.but(exit=_cheapest(choice))
     bundle = there / "model"
     adaptive.save_pretrained(bundle)
-    evaluation = evaluate(adaptive, rows["test"], timed_batches=(1, 32), max_length=128)
+    evaluation = evaluate(adaptive, rows["test"], timed_batches=(1, 32))
     evaluation.save(output / "evaluation")
     said, minutes = adaptive.predict(SENTENCES), (time.monotonic() - began) / 60
     if as_json:
@@ -98,12 +100,14 @@ def _foreseen(model: str | None, rows: str | None, method: str, output: Path) ->
     }
 
 
-def _rows(task: str | None, data: Path | None, train: str | None, dev: str | None, columns: Any, store: Path) -> Any:
+def _rows(
+    task: str | None, data: Path | None, train: str | None, dev: str | None, reading: Reading, store: Path
+) -> Any:
     """Train, dev and test rows with their kind and labels; the user's dev rows are the test rows too."""
     if task is None and train is None:
         return {**fetch_reviews(store), "kind": "single_label", "labels": ("negative", "positive")}
     files = {name: path for name, path in (("train", train), ("dev", dev)) if path}
-    source = Source(task, data, files or None, columns)
+    source = Source(task, data, files or None, reading)
     learnt = source.read("train")
     held = source.read("dev", learnt.labels, learnt.kind)
     if held is None:

@@ -26,7 +26,7 @@ from paredown.evaluation.original_files import benchmark_name, write_elue_submis
 from paredown.evaluation.record import record
 from paredown.model import AdaptiveModel
 from paredown.registry import exits, tasks
-from paredown.rows import Row, encode
+from paredown.rows import Row
 from paredown.tasks import Read
 from paredown.training import train as run
 from paredown.training.batches import Batches
@@ -236,7 +236,7 @@ class Runs:
     def _points(self, one: ElueTask, model: AdaptiveModel, depth: int | None) -> dict[str, list[Point]]:
         """Score and FLOPs of a trained model at every setting, by use; and the submissions."""
         split, rows = one.judged
-        seen = record(model, encode(model.tokenizer, rows, model.kind, model.labels, self.max_length))
+        seen = record(model, model.encode(rows, self.max_length))
         metric, cost = metric_named(one.task.metric), Cost.of(model)
         if depth is not None:
             found = {STATIC: [benchmark.static_point(seen, metric, cost)]}
@@ -249,7 +249,7 @@ class Runs:
             return found
         asked = seen
         if split == "dev":
-            asked = record(model, encode(model.tokenizer, one.test, model.kind, model.labels, self.max_length))
+            asked = record(model, model.encode(one.test, self.max_length))
         for use, points in found.items():
             submitted = [_submitted(at, depth) for at in points]
             path = self.output / f"submission_{use}{'' if depth is None else f'_{depth}'}.zip"

@@ -20,6 +20,7 @@ from paredown.evaluation.questions import encoded_rows
 from paredown.evaluation.report import fitting_rules
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
+from paredown.reading import Reading
 from paredown.rows import Encoded, flat
 
 PICTURES = ("score_by_layer", "score_against_cost", "exits")  # the last two need a rule
@@ -66,8 +67,8 @@ def evaluate(
     given = [flag for flag, value in reported.items() if value not in (None, [])]
     settings.check(formats := tuple(dict.fromkeys(write or ())), output, given)
     split = split_of(formats, split)
-    columns = {"text_column": text_column, "pair_column": pair_column, "label_column": label_column}
-    source = Source(task, data, {split: rows} if rows else None, columns, skip_bad_rows)
+    reading = Reading(max_length, text_column, pair_column, label_column)
+    source = Source(task, data, {split: rows} if rows else None, reading, skip_bad_rows)
     model, plan = _loaded(bundle, exit, reduce)
     files = Files(formats, output, task, rows or "", split, settings, model, plan) if formats and output else None
     found = source.read(split, () if model.kind.name == "regression" else tuple(model.labels), model.kind.name)

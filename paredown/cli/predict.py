@@ -38,7 +38,7 @@ from paredown.evaluation.questions import ASKED, QuestionAnswering, check_length
 from paredown.kinds import SupportedSpan
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
-from paredown.rows import encode, flat
+from paredown.rows import flat
 from paredown.tasks import Question
 from paredown.tasks.race import letter
 from paredown.training.guard import Signals, is_out_of_memory
@@ -88,6 +88,7 @@ def predict(
     chosen = _plan(model, exit, speed, reduce, plan)
     if max_length is not None:
         check_length(model, max_length, "--max-length ")
+    max_length = max_length or model.reading.max_length
     ask = _asking(model, max_length, null_threshold, support_threshold)
     source = _source(model, input, text_column, pair_column, header, task)
     run = _Run(model.to(where), chosen, source, batch_size, max_length, skip_bad_rows, ask, task)
@@ -329,7 +330,7 @@ def _foresee(run: _Run, before: Done, as_json: bool) -> None:
     good: list[Any] = [one.row for one in chunk if one.row is not None]
     model = run.model
     if run.ask is None:
-        lengths = [len(one) for one in flat(encode(model.tokenizer, good, model.kind, model.labels, run.max_length))]
+        lengths = [len(one) for one in flat(model.encode(good, run.max_length))]
     else:
         lengths = [len(window) for window in run.ask.windows(good)]
     cost = Cost.of(model) if good else None

@@ -18,6 +18,7 @@ from paredown.evaluation import Cost, metric_named, record
 from paredown.evaluation.elue import static_point
 from paredown.evaluation.plots import save_depths
 from paredown.model import AdaptiveModel
+from paredown.reading import Reading
 from paredown.rows import flat
 from paredown.training import train as run
 from paredown.training.batches import Batches, lengths
@@ -61,9 +62,9 @@ def train(
     config: Config = None,
 ) -> None:
     """Train a model so that its rows can leave early. The same command goes on with a run that was stopped."""
-    columns = {"text_column": text_column, "pair_column": pair_column, "label_column": label_column}
+    reading = Reading(max_length, text_column, pair_column, label_column)
     files = {name: path for name, path in (("train", train), ("dev", dev)) if path}
-    source = Source(task, data, files, columns, skip_bad_rows)
+    source = Source(task, data, files, reading, skip_bad_rows)
     found = source.read("train")
     if found is None:
         raise BadSetting("there are no training rows: give --train, or --task and --data")
@@ -80,7 +81,7 @@ def train(
     metric = metric_named(metrics_of(held, task)[0], held.groups) if held else None
     made = Made(metric, ready)
     for each, folder in folders.items():
-        adaptive = model_for(model, found, seed, each, reduce)
+        adaptive = model_for(model, found, seed, each, reduce, reading)
         report = run(
             adaptive,
             chosen,

@@ -41,7 +41,7 @@ class CandidateAnswering:
     """Chooses among candidates: `CandidateAnswering(model)("capital of peru", ["lima", "oslo"], texts).text`."""
 
     model: AdaptiveModel
-    max_length: int | None = None  # tokens of a window; None: 1024, or what the encoder can read
+    max_length: int | None = None  # tokens of a window; None: as in training, else 1024 or what the encoder can read
     stride: int | None = None  # tokens from the start of one window's supports to that of the next; None: no overlap
     max_windows: int | None = MOST_WINDOWS  # of a question; None: as many as its supports take
     max_candidates: int | None = MOST_CANDIDATES  # of a question; None: all

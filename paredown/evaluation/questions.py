@@ -18,7 +18,7 @@ from paredown.kinds import SupportedSpan
 from paredown.longer import can_read, learned_positions
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
-from paredown.rows import Encoded, Row, as_rows, collate, encode
+from paredown.rows import Encoded, Row, as_rows, collate
 from paredown.tasks import Choices, MarkedWindow, Question, Window, marked_windows, windows
 from paredown.tasks._candidates import LENGTH as MARKED_LENGTH
 
@@ -46,7 +46,7 @@ class QuestionAnswering:
     """Answers questions with spans of their texts: `ask = QuestionAnswering(model); ask("who?", "a text").text`."""
 
     model: AdaptiveModel
-    max_length: int | None = None  # tokens of a window; None: 384, or what the encoder can read
+    max_length: int | None = None  # tokens of a window; None: as in training, else 384 or what the encoder can read
     stride: int = STRIDE  # tokens from the start of one window to that of the next
     max_answer_length: int = 30  # tokens
     null_threshold: float | None = None  # stay silent where "no answer" is likelier by more logits; None: never
@@ -146,7 +146,7 @@ def encoded_rows(model: AdaptiveModel, inputs: Any, max_length: int | None = Non
     if isinstance(inputs, Sequence) and inputs and isinstance(inputs[0], Encoded):
         return list(inputs)
     if not are_questions(model, inputs):
-        return encode(model.tokenizer, as_rows(inputs, model.kind), model.kind, model.labels, max_length)
+        return model.encode(as_rows(inputs, model.kind), max_length)
     if model.kind.name == "marked":
         marked = marked_windows(model.tokenizer, as_choices(inputs), window_length(model, max_length, MARKED_LENGTH))
         return [window.encoded for window in marked if not window.misses]
@@ -172,7 +172,9 @@ def are_questions(model: AdaptiveModel, inputs: Any) -> bool:
 
 
 def window_length(model: AdaptiveModel, wanted: int | None, usual: int = LENGTH) -> int:
-    """Tokens of a window: as many as wanted, which must not be more than the encoder can read, or the usual number."""
+    """Tokens of a window: as many as wanted, which must not be more than the encoder can read; else as in training, or
+    the usual number."""
+    wanted = wanted or model.reading.max_length
     if wanted is None:
         return int(min(usual, longest_row(model)))
     check_length(model, wanted)

@@ -17,7 +17,7 @@ from paredown.errors import BadInput
 from paredown.evaluation.questions import are_questions, encoded_rows
 from paredown.kinds import Kind
 from paredown.model import AdaptiveModel
-from paredown.rows import Encoded, as_rows, encode
+from paredown.rows import Encoded, as_rows
 from paredown.stage import Stage
 
 POOL = 50  # batches that are sorted by length together: little padding, yet every epoch mixes anew
@@ -45,7 +45,7 @@ class Data:
             if ready:
                 return rows
             rows = rows if named else [replace(row, label=None) for row in rows]
-            return encode(model.tokenizer, rows, model.kind, model.labels, max_length)
+            return model.encode(rows, max_length)
 
         data = cls(encoded(train, "training"), encoded(extra, None), encoded(dev, "dev"))
         if not data.train:

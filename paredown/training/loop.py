@@ -17,6 +17,7 @@ from paredown.evaluation.metrics import Metric, metric_for, metric_named
 from paredown.evaluation.record import record
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
+from paredown.reading import Reading
 from paredown.registry import methods as method_registry
 from paredown.stage import Method, Stage
 from paredown.training.batches import Batches, Data, lengths
@@ -91,6 +92,7 @@ def train(
     for entry in entries:
         entry.check(model)
     measure = metric_named(metric) if isinstance(metric, str) else metric or metric_for(model.kind)
+    model.reading = Reading(max_length).over(model.reading)
     data = Data.read(model, train_rows, unlabelled, dev_rows, max_length)
     processes = Processes(Path(output), trackers)
     learning = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
