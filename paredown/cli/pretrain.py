@@ -17,7 +17,7 @@ import typer
 from rich.table import Table
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
-from paredown.bundle import model_type, staged
+from paredown.bundle import staged
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_json, results
 from paredown.cli._loading import check_place, first_line, is_bundle, load_any
 from paredown.errors import BadBundle, BadSetting
@@ -26,6 +26,7 @@ from paredown.kinds import KINDS
 from paredown.methods.elastic_pretrain import ElasticPretrain, exit_losses
 from paredown.methods.elastic_pretrain.words import start_words
 from paredown.model import AdaptiveModel
+from paredown.pretrained import model_type
 from paredown.published import load_elasticbert, save_elasticbert
 from paredown.registry import methods
 from paredown.tasks.corpus import LABELS, Corpus

@@ -23,7 +23,7 @@ from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.published._adopt import adopt, count_layers, label_names, shape_of, tokenizer_in
 from paredown.published._folder import bert_settings, facts_beside, known_labels, weights_in
-from paredown.published.tensors import read_tensors
+from paredown.tensors import read_tensors
 
 FAMILIES = {
     "bert": (BertConfig, BertForSequenceClassification, BertTokenizer),

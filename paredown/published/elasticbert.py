@@ -14,15 +14,16 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
-from paredown.bundle import FOREIGN, kind_of, labels_of, staged
+from paredown.bundle import FOREIGN, staged
 from paredown.errors import BadBundle, BadSetting
 from paredown.heads import Pooler, Pretraining, SharedPooler
 from paredown.kinds import KINDS, Kind
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
+from paredown.pretrained import kind_of, labels_of
 from paredown.published._adopt import adopt, complain, count_layers, label_names, shape_of, tokenizer_in
 from paredown.published._folder import bert_settings, facts_beside, known_labels, weights_in
-from paredown.published.tensors import read_tensors
+from paredown.tensors import read_tensors
 
 POOLER = "elasticbert.encoder.pooler.{}.dense"
 # Classifiers of every layer (dynamic fine-tuning), of the last (static), and of the order of two sentences.

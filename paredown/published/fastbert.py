@@ -19,7 +19,7 @@ from paredown.kinds import KINDS
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.published._adopt import adopt, complain, count_layers, heads_for, label_names, shape_of, tokenizer_in
-from paredown.published.tensors import read_tensors
+from paredown.tensors import read_tensors
 
 EMBEDDINGS = {
     "word_embeddings.weight": "word_embedding.weight",

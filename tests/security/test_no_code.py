@@ -19,7 +19,7 @@ from tests.families import adaptive
 
 SOURCES = sorted(Path(paredown.__file__).parent.rglob("*.py"))
 FORBIDDEN_MODULES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib", "pickletools"}
-ALLOWED = {("published/tensors.py", "pickletools")}  # reads the opcodes of a pickle without running them
+ALLOWED = {("tensors.py", "pickletools")}  # reads the opcodes of a pickle without running them
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__", "torch.load", "yaml.load", "numpy.load", "np.load"}
 
 
