@@ -1,10 +1,18 @@
 """Transformer encoders that spend compute only where it is needed. Train once, then choose how to spend."""
 
-from paredown import exits, heads, methods, published, reducers, tasks  # importing a catalogue registers its entries
-from paredown.answers import Answer, Prediction
-from paredown.model import AdaptiveModel
-from paredown.plan import Plan
-from paredown.stage import Stage
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from paredown import exits, heads, methods, published, reducers, tasks
+    from paredown.answers import Answer, Prediction
+    from paredown.evaluation import evaluate, record
+    from paredown.model import AdaptiveModel
+    from paredown.plan import Plan
+    from paredown.stage import Stage
+    from paredown.training import train
 
 __version__ = "0.1.0"
 __all__ = [
@@ -13,10 +21,37 @@ __all__ = [
     "Plan",
     "Prediction",
     "Stage",
+    "evaluate",
     "exits",
     "heads",
     "methods",
     "published",
+    "record",
     "reducers",
     "tasks",
+    "train",
 ]
+_HOMES = {
+    "AdaptiveModel": "model",
+    "Answer": "answers",
+    "Plan": "plan",
+    "Prediction": "answers",
+    "Stage": "stage",
+    "evaluate": "evaluation",
+    "record": "evaluation",
+    "train": "training",
+}
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        """A public name, imported when it is first used: torch and transformers take seconds."""
+        if name not in __all__:
+            raise AttributeError(f"module 'paredown' has no attribute {name!r}")
+        home = import_module(f"paredown.{_HOMES.get(name, name)}")
+        value = globals()[name] = getattr(home, name) if name in _HOMES else home
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

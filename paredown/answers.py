@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.utils import ModelOutput
 
 from paredown.kinds import Kind
 from paredown.stream import Stream
@@ -18,15 +17,6 @@ class Answer:
     logits: Tensor  # [rows, labels], in the order the rows came
     layers: Tensor  # [rows]  layers run
     tokens: Tensor  # [rows]  token-layers run: the work done
-
-
-@dataclass
-class AdaptiveOutput(ModelOutput):
-    """What `forward` returns, so that transformers' pipelines can read it."""
-
-    logits: Tensor | None = None
-    layers: Tensor | None = None
-    tokens: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 
 from paredown.patched import patched
 
@@ -22,6 +21,8 @@ def watching(real: Tensor) -> Iterator[list[Tensor]]:
     It is the mean over heads and over the queries where `real` [rows, tokens] is True, times their number, so that 1
     is average. Outputs stay what they are.
     """
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
+
     seen: list[Tensor] = []
 
     def interface(implementation: str, default: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,12 @@ from paredown.errors import BadBundle, BadSetting, ParedownError
 from paredown.kinds import KINDS
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
-from paredown.pretrained import chooses_options, kind_of, labels_of, model_type, stock_of
 from paredown.reading import Reading
 from paredown.registry import heads
 
 FORMAT = 1
 FACTS, WEIGHTS = "paredown.json", "paredown.safetensors"
-# Loaders of folders that transformers cannot read, by the model_type of their config.json.
+# Loaders of folders that transformers cannot read, by the model_type of their config.json; `published` adds its own.
 FOREIGN: dict[str, Callable[..., AdaptiveModel]] = {}
 
 
@@ -49,6 +49,8 @@ def load(
     marked) or a task of the catalogue; a bundle knows its own, and so does a checkpoint for multiple choice. `depth`
     keeps the first so many layers. Other settings (dtype, revision, attn_implementation, …) go to transformers.
     """
+    from paredown.pretrained import chooses_options, kind_of, labels_of, stock_of  # imports transformers
+
     folder = Path(source)
     facts = _facts(folder) if (folder / FACTS).is_file() else None
     if facts is not None:
@@ -58,7 +60,7 @@ def load(
         kind = KINDS[facts["kind"]]
         model = AdaptiveModel(*stock_of(source, kind, None, stock_settings, complete=True), kind)
         _restore(model, folder, facts)
-    elif (foreign := FOREIGN.get(model_type(folder))) is not None:
+    elif (foreign := _foreign(folder)) is not None:
         model = foreign(folder, task=task, num_labels=num_labels, labels=labels, depth=depth, **stock_settings)
     else:
         chooses = chooses_options(source, stock_settings)
@@ -136,6 +138,13 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _foreign(folder: Path) -> Callable[..., AdaptiveModel] | None:
+    from paredown.pretrained import model_type
+
+    import_module("paredown.published")
+    return FOREIGN.get(model_type(folder))
 
 
 def _own_weights(model: AdaptiveModel) -> dict[str, torch.Tensor]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from paredown.errors import BadSetting
 from paredown.kinds import Kind
 from paredown.plan import Plan, usual_places
 from paredown.registry import heads as head_registry
 from paredown.walk import Walk, evaluating, logits_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)

@@ -11,18 +11,19 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-import transformers
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 
 from paredown.bundle import FACTS, staged
 from paredown.errors import BadBundle, BadSetting
 from paredown.model import AdaptiveModel
 from paredown.walk import evaluating, plain_batch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 PROBE = 12  # tokens that tell a table of positions from others
 
@@ -143,6 +144,9 @@ def lengthened(source: str | Path, to: int, interpolate: bool = False) -> Longer
 
 def _checkpoint(source: str | Path) -> tuple[PreTrainedModel, Any, frozenset[str]]:
     """A model, its tokenizer and what it lacks: safetensors only, no remote code."""
+    import transformers
+    from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
+
     try:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         named = getattr(transformers, (config.architectures or [""])[0], None)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
-from paredown.answers import AdaptiveOutput, Answer, Ledger, Prediction, read
+from paredown.answers import Answer, Ledger, Prediction, read
 from paredown.errors import BadInput, BadPlan, NonFiniteAnswer
 from paredown.evidence import Evidence, keep_rows, not_a_number
 from paredown.growing import Growing
@@ -21,6 +20,11 @@ from paredown.reading import Reading
 from paredown.rows import Encoded, as_rows, collate, encode
 from paredown.stream import Stream
 from paredown.walk import evaluating
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from paredown.output import AdaptiveOutput
 
 # (hidden, layers run, layers in all) -> (what the head after this layer sees, what the next layer sees)
 Between = Callable[[Tensor, int, int], tuple[Tensor, Tensor]]
@@ -257,6 +261,8 @@ class AdaptiveModel(Growing):
             raise BadInput(f"forward answers token ids and does not read {', '.join(given)}; to train, use trace()")
         if input_ids is None:
             raise BadInput("input_ids are needed")
+        from paredown.output import AdaptiveOutput
+
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         batch = {"input_ids": input_ids, "attention_mask": mask}
         more = {"token_type_ids": token_type_ids, "position_ids": position_ids}

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import PreTrainedModel
 
 from paredown.bundle import staged
 from paredown.errors import BadPlan
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.walk import Walk, evaluating, logits_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 SAME = 1e-5  # largest difference of a logit from the model it was pruned from; same kernels give 0
 

@@ -8,6 +8,7 @@ import difflib
 import types
 import typing
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, Generic, TypeVar
 
 from paredown.errors import BadSetting, UnknownName
@@ -18,8 +19,9 @@ Entry = TypeVar("Entry")
 class Registry(Generic[Entry]):
     """What exists under one heading, and how to name it: `entropy:0.3`, `patience:4,tolerance=0.1`."""
 
-    def __init__(self, heading: str):
+    def __init__(self, heading: str, package: str | None = None):
         self.heading = heading
+        self.package = package  # importing it registers the entries; that is done at the first question
         self._classes: dict[str, type] = {}
         self._aliases: dict[str, tuple[type, dict[str, Any]]] = {}
 
@@ -43,10 +45,16 @@ class Registry(Generic[Entry]):
             raise BadSetting(f"two entries want to be the {self.heading} {name!r}")
         self._aliases[name] = (self[target], settings)
 
+    def _fill(self) -> None:
+        if self.package is not None:
+            import_module(self.package)
+
     def __contains__(self, name: object) -> bool:
+        self._fill()
         return name in self._classes or name in self._aliases
 
     def __getitem__(self, name: str) -> type:
+        self._fill()
         if name in self._classes:
             return self._classes[name]
         if name in self._aliases:
@@ -57,9 +65,11 @@ class Registry(Generic[Entry]):
         raise UnknownName(f"no {self.heading} is called {name!r}; {hint}known: {', '.join(known)}")
 
     def names(self) -> list[str]:
+        self._fill()
         return sorted(self._classes)
 
     def aliases(self) -> list[str]:
+        self._fill()
         return sorted(self._aliases)
 
     def make(self, name: str, /, **settings: Any) -> Entry:
@@ -174,8 +184,8 @@ def _say(hint: Any) -> str:
     return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(hint, str(hint))
 
 
-exits: Registry = Registry("exit rule")
-heads: Registry = Registry("head")
-reducers: Registry = Registry("reducer")
-methods: Registry = Registry("method")
-tasks: Registry = Registry("task")
+exits: Registry = Registry("exit rule", "paredown.exits")
+heads: Registry = Registry("head", "paredown.heads")
+reducers: Registry = Registry("reducer", "paredown.reducers")
+methods: Registry = Registry("method", "paredown.methods")
+tasks: Registry = Registry("task", "paredown.tasks")

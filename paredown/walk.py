@@ -11,16 +11,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from paredown.attention import watching
 from paredown.errors import BadPlan, CannotWalk
 from paredown.patched import patched
 from paredown.stream import Argument, Axes, Stream
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 EXACT = 1e-5  # largest difference from the stock forward that adoption accepts; same kernels give 0

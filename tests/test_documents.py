@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_command
 
-from paredown.cli import app
+from paredown.cli import COMMANDS, command
 from paredown.kinds import KINDS
 from paredown.registry import exits, heads, methods, reducers
 from tests.contracts import test_exits as contract
@@ -77,11 +76,10 @@ COMMAND = re.compile(r"(?:^ *|`|\| )paredown ([a-z][^`\n]*)", re.MULTILINE)
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_in_documents_exist(page: str) -> None:
     """Every `paredown COMMAND …` names a command, and every flag after it is one of its options."""
-    commands = get_command(app).commands  # type: ignore[attr-defined]
     for line in COMMAND.findall((ROOT / page).read_text(encoding="utf-8")):
         name, *words = line.split()
-        assert name in commands, line
-        known = {option for parameter in commands[name].params for option in parameter.opts}
+        assert name in COMMANDS, line
+        known = {option for parameter in command(name).params for option in parameter.opts}
         assert {word for word in words if re.fullmatch(r"--?[a-z][a-z-]*", word)} <= known, line
 
 

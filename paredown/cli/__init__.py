@@ -1,6 +1,6 @@
 """The command line: one file per command."""
 
-from paredown.cli import demo, elue, evaluate, export, info, lengthen, predict, pretrain, train
 from paredown.cli._app import app, main
+from paredown.cli._commands import COMMANDS, command
 
-__all__ = ["app", "demo", "elue", "evaluate", "export", "info", "lengthen", "main", "predict", "pretrain", "train"]
+__all__ = ["COMMANDS", "app", "command", "main"]

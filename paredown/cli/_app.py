@@ -15,12 +15,15 @@ import yaml
 from rich.console import Console
 from rich.markup import escape
 
+from paredown.cli._commands import Commands
 from paredown.errors import BadSetting, Interrupted, ParedownError
 
 FAILED, INTERRUPTED, STOPPED = 1, 130, 143  # exit codes; 2 is a command line that cannot be understood
 
 app = typer.Typer(
     name="paredown",
+    cls=Commands,
+    callback=lambda: None,  # makes it a group, though no command is imported yet
     help="Transformer encoders that spend compute only where it is needed.",
     epilog="--debug anywhere shows the traceback of an error.",
     no_args_is_help=True,
@@ -65,11 +68,10 @@ def _say(error: Exception) -> int:
 
 
 def _quiet_neighbours() -> None:
-    """transformers reports every new classifier and shows a bar for every file; a user did not ask for that."""
-    from transformers.utils import logging as theirs
-
-    theirs.set_verbosity_error()
-    theirs.disable_progress_bar()
+    """transformers reports every new classifier and shows a bar for every file; a user did not ask for that. Told by
+    its environment, which it reads when it is imported: `--help` does not import it."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     for name in ("httpx", "matplotlib", "absl"):
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it reports every try to reach the hub

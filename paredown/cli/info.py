@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
-from transformers import AutoConfig
 
 from paredown.bundle import FACTS
 from paredown.cli._app import AsJson, Config, app, print_json, results
@@ -71,6 +70,8 @@ def of_stock(source: str) -> dict[str, Any]:
 
 
 def _config(source: str) -> Any:
+    from transformers import AutoConfig
+
     try:
         return AutoConfig.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError) as error:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 from torch import Tensor
 
 from paredown.evaluation.metrics import METRICS, Metric
@@ -108,6 +107,8 @@ def _pearson(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _spearman(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    from scipy.stats import rankdata
+
     return _pearson(rankdata(one, axis=1), rankdata(other, axis=1))
 
 

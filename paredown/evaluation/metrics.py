@@ -1,4 +1,4 @@
-"""Metrics by name, as the benchmarks define them; higher is better."""
+"""Metrics by name, as the benchmarks define them; higher is better. sklearn and scipy are imported where they count."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.stats import pearsonr, spearmanr
-from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from paredown.errors import BadSetting, UnknownName
 from paredown.kinds import IGNORED, Kind, SupportedSpan
@@ -17,11 +15,15 @@ Metric = Callable[[np.ndarray, np.ndarray], float]  # (predicted, labels) -> sco
 
 
 def accuracy(predicted: np.ndarray, labels: np.ndarray) -> float:
+    from sklearn.metrics import accuracy_score
+
     return float(accuracy_score(labels, predicted))
 
 
 def f1(predicted: np.ndarray, labels: np.ndarray) -> float:
     """Of class 1, as GLUE counts it."""
+    from sklearn.metrics import f1_score
+
     return float(f1_score(labels, predicted, zero_division=0))
 
 
@@ -30,20 +32,28 @@ def accuracy_and_f1(predicted: np.ndarray, labels: np.ndarray) -> float:
 
 
 def micro_f1(predicted: np.ndarray, labels: np.ndarray) -> float:
+    from sklearn.metrics import f1_score
+
     return float(f1_score(labels, predicted, average="micro", zero_division=0))
 
 
 def matthews(predicted: np.ndarray, labels: np.ndarray) -> float:
+    from sklearn.metrics import matthews_corrcoef
+
     return float(matthews_corrcoef(labels, predicted))
 
 
 def pearson(predicted: np.ndarray, labels: np.ndarray) -> float:
     """0 where one side is constant, as for the other correlations."""
+    from scipy.stats import pearsonr
+
     predicted, labels = predicted.ravel(), labels.ravel()
     return 0.0 if _constant(predicted, labels) else float(pearsonr(predicted, labels)[0])
 
 
 def spearman(predicted: np.ndarray, labels: np.ndarray) -> float:
+    from scipy.stats import spearmanr
+
     predicted, labels = predicted.ravel(), labels.ravel()
     return 0.0 if _constant(predicted, labels) else float(spearmanr(predicted, labels)[0])
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from accelerate import Accelerator
-from accelerate.utils import ProjectConfiguration, broadcast_object_list
 from torch import nn
 
 
@@ -18,6 +16,9 @@ class Processes:
     first agree whether all of them succeeded, and one that runs out of memory does not leave the others waiting."""
 
     def __init__(self, output: Path, trackers: Iterable[Any] = ()):
+        from accelerate import Accelerator
+        from accelerate.utils import ProjectConfiguration
+
         folders = ProjectConfiguration(project_dir=str(output), logging_dir=str(output / "logs"))
         self.accelerator = Accelerator(log_with=list(trackers) or None, project_config=folders)
         self.device: torch.device = self.accelerator.device
@@ -52,7 +53,11 @@ class Processes:
 
     def first_says(self, value: Any) -> Any:
         """The first process's value everywhere."""
-        return value if self.count == 1 else broadcast_object_list([value])[0]
+        if self.count == 1:
+            return value
+        from accelerate.utils import broadcast_object_list
+
+        return broadcast_object_list([value])[0]
 
     def wait(self) -> None:
         self.accelerator.wait_for_everyone()

@@ -1,20 +1,30 @@
-"""What every command takes."""
+"""What every command takes, and what the list of commands shows before any of them is imported."""
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
-from paredown.cli import app
+import paredown.cli
+from paredown.cli import COMMANDS, command
+from paredown.cli._commands import Listed
 
-COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
 LOOKS_ONLY = {"info"}  # does no work that could be foreseen
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_takes_the_common_flags(name: str) -> None:
-    taken = {option for parameter in COMMANDS[name].params for option in parameter.opts}
+    taken = {option for parameter in command(name).params for option in parameter.opts}
     assert {"--json", "--config", *([] if name in LOOKS_ONLY else ["--dry-run"])} <= taken
-    assert COMMANDS[name].help
+    assert command(name).help
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_shows_the_help_that_a_command_has(name: str) -> None:
+    assert Listed(name).help == command(name).help
+
+
+def test_every_module_without_an_underscore_is_a_command() -> None:
+    modules = {path.stem for path in Path(paredown.cli.__file__).parent.glob("[a-z]*.py")}
+    assert {name.rstrip("_") for name in modules} == set(COMMANDS)

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForMaskedLM
 
 from paredown.heads.pretraining import PretrainingHead
 from paredown.model import AdaptiveModel
@@ -33,6 +32,8 @@ def start_words(model: AdaptiveModel, source: str | Path) -> bool:
 
 def _head_of(source: str | Path, width: int, words: torch.Size) -> Start | None:
     """A linear map, a norm and a bias over the vocabulary, known by their shapes; all must be in the file."""
+    from transformers import AutoModelForMaskedLM
+
     vocabulary, size = words
     told: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}
     try:
