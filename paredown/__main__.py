@@ -4,9 +4,13 @@ import sys
 
 
 def run() -> None:
-    from paredown.cli import main
+    try:
+        from paredown.cli import main
 
-    sys.exit(main())
+        code = main()
+    except KeyboardInterrupt:  # while importing
+        code = 130
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Every error a user can cause, under one root, so that a caller can catch them all."""
 
+import signal
+
 
 class ParedownError(Exception):
     """Something the user asked for cannot be done; the message says what would be right."""
@@ -36,7 +38,11 @@ class NonFiniteAnswer(ParedownError, ArithmeticError):
 
 
 class Interrupted(ParedownError):
-    """The run was asked to stop; it was saved and can be resumed."""
+    """The run was asked to stop by a signal; it was saved and can be resumed."""
+
+    def __init__(self, message: str, number: int | None = None):
+        super().__init__(message)
+        self.signal = int(number or signal.SIGTERM)
 
 
 class NonFiniteLoss(ParedownError, ArithmeticError):

@@ -18,7 +18,7 @@ from rich.markup import escape
 from paredown.cli._commands import Commands
 from paredown.errors import BadSetting, Interrupted, ParedownError
 
-FAILED, INTERRUPTED, STOPPED = 1, 130, 143  # exit codes; 2 is a command line that cannot be understood
+FAILED, INTERRUPTED = 1, 130  # exit codes; 2 is a command line that cannot be understood
 
 app = typer.Typer(
     name="paredown",
@@ -64,7 +64,7 @@ def _say(error: Exception) -> int:
     if not isinstance(error, (ParedownError, OSError)):
         raise error
     people.print("[bold red]error[/]", escape(str(error)), highlight=False, markup=True, soft_wrap=True)
-    return STOPPED if isinstance(error, Interrupted) else FAILED
+    return 128 + error.signal if isinstance(error, Interrupted) else FAILED  # as shells count
 
 
 def _quiet_neighbours() -> None:

@@ -22,6 +22,8 @@ Reduce = Annotated[
     typer.Option(help="Which tokens stay: selector:0.5, fixed_share:0.5, attention:0.5, …, none; default: the plan's."),
 ]
 
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+
 
 def changed(plan: Plan, exit: str | None, reduce: str | None) -> Plan:
     """A plan with the axes that flags give in place of its own; `none` empties one."""

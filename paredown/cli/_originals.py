@@ -9,6 +9,7 @@ from typing import Any
 
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation import Metric, Record, metric_named, record
+from paredown.evaluation.elue import STATIC
 from paredown.evaluation.original_files import (
     DEEBERT_THRESHOLDS,
     EACH_LAYER,
@@ -57,8 +58,12 @@ class Settings:
     tolerance: float | None = None
     exit: str | None = None  # of the plan, else the bundle's own
 
-    def check(self, formats: Sequence[str], output: Path | None, for_report: Sequence[str] = ()) -> None:
+    def check(
+        self, formats: Sequence[str], output: Path | None, for_report: Sequence[str] = (), checkpoints: bool = False
+    ) -> None:
         """`for_report` are the flags given that only the report listens to."""
+        if formats and checkpoints:
+            raise BadSetting("--write and --checkpoints both take the place of the report; give one")
         if unknown := [name for name in formats if name not in FORMATS]:
             raise BadSetting(f"--write knows no {unknown[0]!r}; it knows: {', '.join(FORMATS)}")
         for flag in ("threshold", "patience", "tolerance", "exit"):
@@ -66,8 +71,9 @@ class Settings:
             reported = flag == "exit" and not formats
             if getattr(self, flag) is not None and not reported and not set(heard) & set(formats):
                 raise BadSetting(f"--{flag} is for --write {' or '.join(heard)}")
-        if formats and for_report:
-            raise BadSetting(f"with --write there is no report, so nothing would listen to {', '.join(for_report)}")
+        if (formats or checkpoints) and for_report:
+            instead = "--write" if formats else "--checkpoints"
+            raise BadSetting(f"with {instead} there is no report, so nothing would listen to {', '.join(for_report)}")
         if formats and output is None:
             raise BadSetting("--write needs --output, the folder for the files")
 
@@ -117,10 +123,14 @@ class Files:
 
     @property
     def points(self) -> list[Point]:
-        """Of ElasticBERT: what is asked for, or what both of its scripts sweep; entropy says nothing of numbers."""
+        """Of ElasticBERT: what is asked for, or what both of its scripts sweep; entropy says nothing of numbers, and a
+        model without exits runs to its end."""
         asked, numbers = self.settings, self.model.kind.name == "regression"
         tolerance = ELASTICBERT_TOLERANCE if numbers and asked.tolerance is None else asked.tolerance
         if asked.threshold is None and asked.patience is None:
+            depth = self.model.depth_of(self.plan)
+            if not any(str(layer) in self.model.heads for layer in depth[:-1]):
+                return [Point(STATIC, str(len(depth)), None)]
             return elastic_points(() if numbers else ELASTICBERT_THRESHOLDS, ELASTICBERT_PATIENCES, tolerance)
         return elastic_points(asked.threshold or (), asked.patience or (), tolerance)
 

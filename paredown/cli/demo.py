@@ -14,6 +14,7 @@ from paredown.answers import Prediction
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_forecast, print_json, results
 from paredown.cli._data import Data, LabelColumn, PairColumn, Source, Task, TextColumn
 from paredown.cli._fetch import ENCODER, REVIEWS, fetch_encoder, fetch_reviews
+from paredown.cli._loading import Device, device_named
 from paredown.errors import BadSetting
 from paredown.evaluation import Evaluation, evaluate
 from paredown.model import AdaptiveModel
@@ -47,6 +48,7 @@ def demo(
     pair_column: PairColumn = None,
     label_column: LabelColumn = None,
     output: Annotated[Path, Option("--output", "-o", help="Folder for all that is made.")] = Path("demo"),
+    device: Device = "auto",
     dry_run: DryRun = False,
     as_json: AsJson = False,
     config: Config = None,
@@ -54,6 +56,7 @@ def demo(
     """Train exits on a small encoder in minutes, on a CPU, and see what they save."""
     began = time.monotonic()
     recipe = methods.parse(method)
+    device_named(device)
     if dry_run:
         return print_forecast(_foreseen(model, task or train, method, output), as_json)
     reading = Reading(LENGTH, text_column, pair_column, label_column)
@@ -62,7 +65,8 @@ def demo(
     people.rule(f"{len(rows['train']):,} sentences to train on, {len(rows['test']):,} to test on")
     adaptive = AdaptiveModel.from_pretrained(source, task=rows["kind"], labels=list(rows["labels"]))
     there = output / "run"
-    run(adaptive, recipe, rows["train"], rows["dev"], output=there, max_length=LENGTH, progress=not as_json)
+    settings = {"max_length": LENGTH, "cpu": device == "cpu", "progress": not as_json}
+    run(adaptive, recipe, rows["train"], rows["dev"], output=there, **settings)
     # The threshold is chosen on dev rows and judged on others. Of one rule, and with half a point of caution: the
     # best of many on some rows is seldom the best on others.
     rule = [] if adaptive.plan.exit is None else [adaptive.plan.exit.name]
@@ -71,16 +75,18 @@ def demo(
     bundle = there / "model"
     adaptive.save_pretrained(bundle)
     evaluation = evaluate(adaptive, rows["test"], timed_batches=(1, 32))
-    evaluation.save(output / "evaluation")
     said, minutes = adaptive.predict(SENTENCES), (time.monotonic() - began) / 60
     if as_json:
         leaving = [{"text": text, **asdict(one)} for text, one in zip(SENTENCES, said, strict=True)]
         found = {"bundle": str(bundle), "plan": adaptive.plan.to_json(), "evaluation": evaluation.to_json()}
-        return print_json({**found, "sentences": leaving, "minutes": round(minutes, 2)})
+        print_json({**found, "sentences": leaving, "minutes": round(minutes, 2)})
+        evaluation.save(output / "evaluation")
+        return
     results.print(
         evaluation.layer_table(), evaluation.table(), _verdict(evaluation, adaptive.plan), _where(adaptive.plan, said)
     )
-    results.print(f"{minutes:.1f} minutes. Pictures: {output / 'evaluation'}. Next:", highlight=False)
+    evaluation.save(output / "evaluation")
+    results.print(f"{minutes:.1f} minutes. Figures and pictures: {output / 'evaluation'}. Next:", highlight=False)
     for command in (
         f"paredown info {bundle}",
         f'echo "Surprisingly good." | paredown predict {bundle} - -',

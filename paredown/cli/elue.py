@@ -76,15 +76,15 @@ def elue(
     base = None if save_baseline else _baseline(baseline or benchmark.BASELINE, found)
     curves = runs.curves(found)
     standing = Standing.of(curves, base or curves[STATIC], runs.notes)
-    written = [*standing.save(output), *runs.submissions]
-    if save_baseline:
-        written.append(curves[STATIC].save(save_baseline))
     if as_json:
-        return print_json(standing.to_json())
-    results.print(standing.table())
-    for note in standing.notes[len(runs.notes) :]:
-        results.print(f"note: {note}", highlight=False)
-    for path in written:
+        print_json(standing.to_json())
+    else:
+        results.print(standing.table())
+        for note in standing.notes[len(runs.notes) :]:
+            results.print(f"note: {note}", highlight=False)
+    written = [curves[STATIC].save(save_baseline)] if save_baseline else []
+    written = [*standing.save(output), *runs.submissions, *written]
+    for path in [] if as_json else written:
         results.print(f"written: {path}", highlight=False)
 
 

@@ -1,7 +1,8 @@
-"""`paredown evaluate`: what a bundle's exits are worth, as a table, JSON, CSV and pictures, or in others' files."""
+"""`paredown evaluate`: what a bundle is worth, as a table, JSON, CSV and pictures, or in the files of others."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,12 +11,14 @@ import typer
 
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_forecast, print_json, results
 from paredown.cli._asked import ASKED, BATCH, Asked
+from paredown.cli._checkpoints import FILE, Kept, kept_bundles
 from paredown.cli._data import Data, LabelColumn, PairColumn, SkipBadRows, Source, Task, TextColumn, metrics_of
-from paredown.cli._loading import Reduce, changed, device_named, load_bundle
+from paredown.cli._loading import Device, Reduce, changed, device_named, load_bundle
 from paredown.cli._originals import Files, Settings, split_of
-from paredown.errors import BadInput, BadSetting
+from paredown.errors import BadInput
 from paredown.evaluation import Cost, Evaluation, metric_named, sweep
 from paredown.evaluation import evaluate as judge
+from paredown.evaluation.plots import can_draw
 from paredown.evaluation.questions import encoded_rows
 from paredown.evaluation.report import fitting_rules
 from paredown.model import AdaptiveModel
@@ -30,7 +33,7 @@ Option = typer.Option
 
 @app.command()
 def evaluate(
-    bundle: Annotated[str, typer.Argument(help="A bundle.")],
+    bundle: Annotated[str, typer.Argument(help="A bundle; with --checkpoints the folder of a run.")],
     rows: Annotated[str | None, typer.Argument(help="File or Hub dataset with labelled rows.")] = None,
     output: Annotated[Path | None, Option("--output", "-o", help="Folder for all files.")] = None,
     task: Task = None,
@@ -41,8 +44,8 @@ def evaluate(
     label_column: LabelColumn = None,
     skip_bad_rows: SkipBadRows = False,
     rule: Annotated[list[str] | None, Option("--rule", "-r", help="Exit rules; default: all that fit.")] = None,
-    drop: Annotated[
-        float | None, Option(help="Points of the score that may be lost at the chosen points; default 1.")
+    max_drop: Annotated[
+        float | None, Option(min=0, max=1, help="Score that may be lost at the chosen points; default 0.01, a point.")
     ] = None,
     metric: Annotated[str | None, Option(help="Default: the task's.")] = None,
     paper: Annotated[str | None, Option(help="Count FLOPs as fastbert or elasticbert did.")] = None,
@@ -57,19 +60,25 @@ def evaluate(
     threshold: Annotated[list[float] | None, Option(help="With --write: entropy in nats; default: theirs.")] = None,
     patience: Annotated[list[int] | None, Option(help="With --write: likewise; 0 is full depth.")] = None,
     tolerance: Annotated[float | None, Option(help="With --write: within which numbers agree.")] = None,
+    checkpoints: Annotated[
+        bool, Option("--checkpoints", help="Instead of the report: a line for every kept checkpoint of a run.")
+    ] = False,
+    device: Device = "auto",
     dry_run: DryRun = False,
     as_json: AsJson = False,
     config: Config = None,
 ) -> None:
     """Score every layer and every exit rule at every speed from one pass over the rows, and measure the time."""
     settings = Settings(threshold or None, patience or None, tolerance, exit)
-    reported = {"--rule": rule, "--drop": drop, "--paper": paper, "--timed-batch": timed_batch}
+    reported = {"--rule": rule, "--max-drop": max_drop, "--paper": paper, "--timed-batch": timed_batch}
     given = [flag for flag, value in reported.items() if value not in (None, [])]
-    settings.check(formats := tuple(dict.fromkeys(write or ())), output, given)
+    settings.check(formats := tuple(dict.fromkeys(write or ())), output, given, checkpoints)
     split = split_of(formats, split)
     reading = Reading(max_length, text_column, pair_column, label_column)
     source = Source(task, data, {split: rows} if rows else None, reading, skip_bad_rows)
-    model, plan = _loaded(bundle, exit, reduce)
+    bundles = kept_bundles(bundle) if checkpoints else [bundle]
+    loaded = partial(_loaded, exit=exit, reduce=reduce, device=device_named(device))
+    model, plan = loaded(bundles[-1])
     files = Files(formats, output, task, rows or "", split, settings, model, plan) if formats and output else None
     found = source.read(split, () if model.kind.name == "regression" else tuple(model.labels), model.kind.name)
     encoded = encoded_rows(model, found.rows, max_length)
@@ -79,16 +88,20 @@ def evaluate(
     elif not _labelled(encoded):
         raise BadInput(f"the {split} rows have no labels to score by; --write elasticbert, glue or elue needs none")
     if dry_run:
-        return _foresee(model, plan, encoded, rule or "all", files, output, as_json)
+        rules, names = _outcome(model, plan, rule or "all", files, checkpoints)
+        return _foresee(model, plan, encoded, rules, [str(output / name) for name in names] if output else [], as_json)
     if files is not None:
         return _write(files, encoded, metrics, found.groups, as_json)
+    measure = metric_named(metrics[0], found.groups)
+    if checkpoints:
+        return Kept.judged(bundles, loaded, encoded, measure).show(output, as_json)
     evaluation = judge(
         model,
         encoded,
         rule or "all",
-        metric_named(metrics[0], found.groups),
+        measure,
         plan=plan,
-        allowed_drop=(1.0 if drop is None else drop) / 100,
+        allowed_drop=0.01 if max_drop is None else max_drop,
         paper=paper,  # type: ignore[arg-type]
         batch_size=BATCH,
         timed_batches=tuple(timed_batch or (1, 32)),
@@ -98,24 +111,21 @@ def evaluate(
     _show(evaluation, asked, output, as_json)
 
 
-def _loaded(bundle: str, exit: str | None, reduce: str | None) -> tuple[AdaptiveModel, Plan]:
-    model = load_bundle(bundle).to(device_named("auto"))
+def _loaded(bundle: str, exit: str | None, reduce: str | None, device: str) -> tuple[AdaptiveModel, Plan]:
+    model = load_bundle(bundle).to(device)
     plan = changed(model.plan, exit, reduce)
-    # Questions have answers to write and official figures to see.
-    if not model.heads and plan.reduce is None and model.kind.name not in ASKED:
-        raise BadSetting(f"{bundle} has no exits to evaluate; `paredown train` grows them")
     model.check(plan)
     return model, plan
 
 
 def _show(evaluation: Evaluation, asked: Asked | None, output: Path | None, as_json: bool) -> None:
-    written = evaluation.save(output) if output else []
-    if asked is not None and output:
-        written += asked.write(output)
+    """Printed first, so that nothing that fails while files are written can cost the figures."""
     if as_json:
-        return print_json(evaluation.to_json() | ({"questions": asked.figures} if asked else {}))
-    results.print(evaluation.layer_table(), evaluation.table(), *[asked.table()] if asked else [])
-    for path in written:
+        print_json(evaluation.to_json() | ({"questions": asked.figures} if asked else {}))
+    else:
+        results.print(evaluation.layer_table(), evaluation.table(), *[asked.table()] if asked else [])
+    written = [] if output is None else [*(asked.write(output) if asked else []), *evaluation.save(output)]
+    for path in [] if as_json else written:
         results.print(f"written: {path}", highlight=False)
 
 
@@ -141,26 +151,26 @@ def _asked(model: AdaptiveModel, plan: Plan) -> tuple[int, ...]:
     return tuple(run for run, layer in enumerate(model.depth_of(plan)[:-1], 1) if str(layer) in model.heads)
 
 
+def _outcome(
+    model: AdaptiveModel, plan: Plan, wanted: str | list[str], files: Files | None, checkpoints: bool
+) -> tuple[list[str], list[str]]:
+    """The rules that would be tried, and the names of the files that would be written."""
+    if files is not None:
+        return ["full depth" if rule is None else str(rule) for rule in files.rules()], files.names()
+    if checkpoints:
+        return ["full depth", str(plan)], [FILE]
+    swept = fitting_rules(wanted, model.kind, _asked(model, plan), model.doubt is not None, plan.exit)
+    drawn = (PICTURES if swept else PICTURES[:1]) if can_draw() else ()
+    names = ["evaluation.json", "curves.csv", *[f"{name}.{ending}" for name in drawn for ending in ("png", "svg")]]
+    names += ASKED[model.kind.name].files if model.kind.name in ASKED else ()
+    return [f"{rule.name}, {len(sweep(rule))} points" for rule in swept], names
+
+
 def _foresee(
-    model: AdaptiveModel,
-    plan: Plan,
-    rows: list[Encoded],
-    wanted: str | list[str],
-    files: Files | None,
-    output: Path | None,
-    as_json: bool,
+    model: AdaptiveModel, plan: Plan, rows: list[Encoded], rules: list[str], files: list[str], as_json: bool
 ) -> None:
     """What would run and be written."""
     lengths = torch.tensor([len(one) for one in flat(rows)])
-    if files is None:
-        swept = fitting_rules(wanted, model.kind, _asked(model, plan), model.doubt is not None)
-        rules = [f"{rule.name}, {len(sweep(rule))} points" for rule in swept]
-        drawn = PICTURES if swept else PICTURES[:1]
-        names = ["evaluation.json", "curves.csv", *[f"{name}.{ending}" for name in drawn for ending in ("png", "svg")]]
-        names += ASKED[model.kind.name].files if model.kind.name in ASKED else ()
-    else:
-        rules = ["full depth" if rule is None else str(rule) for rule in files.rules()]
-        names = files.names()
     found = {
         "rows": len(rows),
         "labelled": _labelled(rows),
@@ -170,7 +180,7 @@ def _foresee(
         "flops_of_one_pass": _work(model, plan, lengths),
         "device": str(model.device),
         "rules": rules,
-        "files": [str(output / name) for name in names] if output else [],
+        "files": files,
     }
     print_forecast(found, as_json)
 

@@ -19,7 +19,7 @@ from paredown.cli._app import AsJson, Config, DryRun, app, people, print_json, r
 from paredown.cli._data import PairColumn
 from paredown.cli._data import TextColumn as Text
 from paredown.cli._incoming import PIPE, Incoming, Source, open_candidates, open_questions, open_source
-from paredown.cli._loading import Reduce, changed, device_named, load_bundle
+from paredown.cli._loading import Device, Reduce, changed, device_named, load_bundle
 from paredown.cli._outgoing import (
     FIELDS,
     Done,
@@ -74,7 +74,7 @@ def predict(
     ] = None,
     batch_size: Annotated[int, Option(min=1, help="Rows per batch.")] = 32,
     max_length: Annotated[int | None, Option(min=SHORTEST, help="Tokens per row; longer rows are cut.")] = None,
-    device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     restart: Annotated[bool, Option("--restart", help="Begin anew, whatever the output holds.")] = False,
     skip_bad_rows: Annotated[bool, Option(help="Give rows that cannot be read an error in place of a label.")] = False,
     dry_run: DryRun = False,
@@ -135,7 +135,7 @@ class _Run:
                 signals.finish(partial(self._read_into, chunk))
             if signals.asked is not None:
                 how = "run it again, without --restart, to go on" if out.resumes else "a pipe cannot go on from there"
-                raise Interrupted(f"stopped after {out.done.rows:,} rows; {how}")
+                raise Interrupted(f"stopped after {out.done.rows:,} rows; {how}", signals.asked)
             if not chunk:
                 return
             out.write(*self.answer(chunk, out.done))

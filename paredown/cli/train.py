@@ -12,7 +12,8 @@ from rich.table import Table
 
 from paredown.cli._app import AsJson, Config, DryRun, app, print_json, results
 from paredown.cli._data import Data, LabelColumn, PairColumn, SkipBadRows, Source, Task, TextColumn, metrics_of
-from paredown.cli._loading import Reduce, method_settled, model_for
+from paredown.cli._held_out import HeldOut
+from paredown.cli._loading import Device, Reduce, device_named, method_settled, model_for
 from paredown.errors import BadSetting
 from paredown.evaluation import Cost, metric_named, record
 from paredown.evaluation.elue import static_point
@@ -25,6 +26,7 @@ from paredown.training.batches import Batches, lengths
 from paredown.training.batches import Data as TrainingData
 from paredown.training.checkpoint import write_json
 from paredown.training.guard import freeze
+from paredown.training.processes import check_trackers
 from paredown.training.report import Report
 
 Option = typer.Option
@@ -44,6 +46,9 @@ def train(
     data: Data = None,
     train: Annotated[str | None, Option(help="File or Hub dataset with labelled rows.")] = None,
     dev: Annotated[str | None, Option(help="The same, to choose the best weights by.")] = None,
+    test: Annotated[
+        str | None, Option(help="The same, to report on at the end; with --task also one of its splits: test, …")
+    ] = None,
     unlabelled: Annotated[str | None, Option(help="More text without labels, for stages that need none.")] = None,
     text_column: TextColumn = None,
     pair_column: PairColumn = None,
@@ -55,13 +60,21 @@ def train(
     max_length: Annotated[int | None, Option(help="Tokens per row; longer rows are cut.")] = None,
     precision: Annotated[str, Option(help="no, bf16 or fp16.")] = "no",
     seed: int = 42,
+    device: Device = "auto",
     compile: Annotated[bool, Option("--compile", help="Compile the layers; pays on a GPU.")] = False,
+    evaluate_every: Annotated[int | None, Option(min=1, help="Steps between dev scores; default: an epoch.")] = None,
+    save_every: Annotated[int | None, Option(min=1, help="Steps between checkpoints; default: an epoch.")] = None,
+    keep_checkpoints: Annotated[
+        bool, Option("--keep-checkpoints", help="Keep the model of every checkpoint, as a bundle in OUTPUT/kept.")
+    ] = False,
     tracker: Annotated[list[str] | None, Option(help="tensorboard, wandb, … (accelerate's).")] = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
     config: Config = None,
 ) -> None:
     """Train a model so that its rows can leave early. The same command goes on with a run that was stopped."""
+    check_trackers(tracker or ())
+    device_named(device)
     reading = Reading(max_length, text_column, pair_column, label_column)
     files = {name: path for name, path in (("train", train), ("dev", dev)) if path}
     source = Source(task, data, files, reading, skip_bad_rows)
@@ -75,11 +88,12 @@ def train(
     first = model_for(model, found, seed, next(iter(folders)), reduce)
     extra = more.rows if more else None
     ready = TrainingData.read(first, found.rows, extra, held.rows if held else None, max_length)  # once for all depths
+    judged = HeldOut.read(source, test, first, max_length, found) if test else None
     if dry_run:
         stages = [_foresee(model_for(model, found, seed, each, reduce), chosen, ready, batch_size) for each in folders]
         return _show_stages([stage for its in stages for stage in its], as_json)
     metric = metric_named(metrics_of(held, task)[0], held.groups) if held else None
-    made = Made(metric, ready)
+    made = Made(metric, ready, judged)
     for each, folder in folders.items():
         adaptive = model_for(model, found, seed, each, reduce, reading)
         report = run(
@@ -93,8 +107,12 @@ def train(
             seed=seed,
             batch_size=batch_size,
             precision=precision,
+            evaluate_every=evaluate_every,
+            checkpoint_every=save_every,
+            keep_checkpoints=keep_checkpoints,
             trackers=tracker or (),
             compile=compile,
+            cpu=device == "cpu",
             progress=not as_json,
         )
         made.add(folder / "model", adaptive, report)
@@ -116,22 +134,29 @@ class Made:
 
     metric: Any
     rows: TrainingData
+    judged: HeldOut | None
     runs: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
     def add(self, bundle: Path, model: AdaptiveModel, report: Report) -> None:
         self.model, self.report = model, report
+        self.tested = self.judged.of(model) if self.judged else None
         facts = {"bundle": str(bundle), "layers_kept": len(model.depth), "parameters": used_parameters(model)}
         if self.rows.dev:
             plan = model.plan.but(exit=None)
             facts |= static_point(record(model, self.rows.dev, plan=plan), self.metric, Cost.of(model, plan))
+        if self.tested:
+            facts["test"] = self.tested.to_json()
         self.runs.append(facts)
 
     def show(self, as_json: bool) -> None:
         (made,) = self.runs
         if as_json:
-            return print_json({"bundle": made["bundle"], **self.report.to_json()})
+            tested = {"test": made["test"]} if self.tested else {}
+            return print_json({"bundle": made["bundle"], **self.report.to_json(), **tested})
         if self.model.scores:
             results.print(score_table(self.model.scores))
+        if self.tested:
+            results.print(*self.tested.tables())
         results.print(f"The bundle is in {made['bundle']}, its plan: {self.model.plan}", highlight=False)
 
     def compare(self, output: Path, as_json: bool) -> None:
@@ -140,12 +165,14 @@ class Made:
         write_json(output / "depths.json", {"metric": metric, "depths": self.runs})
         if as_json:
             return print_json({"metric": metric, "depths": self.runs})
-        table = Table("layers", "parameters", f"dev {metric}", "MFLOPs", "speed-up")
+        tested = ["test (%)"] if self.judged else []
+        table = Table("layers", "parameters", f"dev {metric} (%)", "MFLOPs", "speed-up", *tested)
         for made in self.runs:
-            scored = ("", "", "")
+            scored = ["", "", ""]
             if "score" in made:
                 speedup = f"{made['flops_speedup']:.2f}×"
-                scored = (f"{100 * made['score']:.2f}", f"{made['flops'] / 1e6:,.1f}", speedup)
+                scored = [f"{100 * made['score']:.2f}", f"{made['flops'] / 1e6:,.1f}", speedup]
+            scored += [f"{100 * made['test']['score']:.2f}"] if self.judged else []
             table.add_row(str(made["layers_kept"]), f"{made['parameters']:,}", *scored)
         results.print(table)
         results.print(f"The bundles are in {output}/depth_N/model.", highlight=False, soft_wrap=True)
@@ -161,7 +188,7 @@ def used_parameters(model: AdaptiveModel) -> int:
 
 
 def score_table(scores: dict[str, Any]) -> Table:
-    table = Table("layers run", f"dev {scores['metric']}", title="what every layer knows", title_justify="left")
+    table = Table("layers run", f"dev {scores['metric']} (%)", title="what every layer knows", title_justify="left")
     for layers, score in scores["per_layer"].items():
         table.add_row(layers, f"{100 * score:.2f}")
     return table

@@ -131,7 +131,7 @@ class Standing:
         return cls(curves, Curve.from_json(data["baseline"], "baseline"), scores, tuple(data["notes"]))
 
     def save(self, folder: str | Path, plots: bool = True) -> list[Path]:
-        """elue.json, and a picture as PNG and SVG."""
+        """elue.json and, where matplotlib is installed, a picture as PNG and SVG."""
         data = _write(Path(folder) / "elue.json", self.to_json())
         if not plots:
             return [data]

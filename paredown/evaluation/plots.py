@@ -1,9 +1,13 @@
-"""Pictures for print: score against cost, score after every layer, where rows leave, ELUE's tasks."""
+"""Pictures for print: score against cost, score after every layer, where rows leave, ELUE's tasks.
+
+Without matplotlib the functions that save draw nothing and log one line; those that draw raise.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,25 +41,34 @@ STYLE = {
     "svg.hashsalt": "paredown",  # the same picture is the same file
 }
 GREY = "#666666"
+NEEDED = "pictures need matplotlib: pip install 'paredown[plot]'"
+log = logging.getLogger(__name__)
 
 
 def save_plots(evaluation: Evaluation, folder: str | Path) -> list[Path]:
     """score_by_layer, score_against_cost and exits, each as PNG and SVG; the last two where there are rules."""
-    drawn = {"score_by_layer": score_by_layer(evaluation)}
-    if evaluation.curves:
-        drawn["score_against_cost"] = score_against_cost(evaluation)
-    if _shown(evaluation):
-        drawn["exits"] = exits(evaluation)
-    return _saved(drawn, folder)
+
+    def draw() -> dict[str, Any]:
+        drawn = {"score_by_layer": score_by_layer(evaluation)}
+        if evaluation.curves:
+            drawn["score_against_cost"] = score_against_cost(evaluation)
+        return drawn | ({"exits": exits(evaluation)} if _shown(evaluation) else {})
+
+    return _saved(draw, folder)
 
 
 def save_elue(standing: Standing, folder: str | Path) -> list[Path]:
     """elue as PNG and SVG."""
-    return _saved({"elue": elue(standing)}, folder)
+    return _saved(lambda: {"elue": elue(standing)}, folder)
 
 
 def save_depths(points: list[dict[str, Any]], metric: str, folder: str | Path) -> list[Path]:
-    """depths as PNG and SVG: the score of several depths against their cost."""
+    """depths as PNG and SVG."""
+    return _saved(lambda: {"depths": depths(points, metric)}, folder)
+
+
+def depths(points: list[dict[str, Any]], metric: str) -> Any:
+    """The score of several depths against their cost."""
     with _styled() as Figure:
         axes = Figure(figsize=(4.6, 3.0)).subplots()
         at = [(point["flops"] / 1e6, 100 * point["score"]) for point in points]
@@ -64,7 +77,7 @@ def save_depths(points: list[dict[str, Any]], metric: str, folder: str | Path) -
             axes.annotate(str(point["layers_kept"]), place, xytext=(4, -9), textcoords="offset points", color=GREY)
         axes.set_xlabel("MFLOPs per row (numbers: layers)")
         axes.set_ylabel(f"{metric.replace('_', ' ')}, %")
-    return _saved({"depths": axes.figure}, folder)
+    return axes.figure
 
 
 def score_against_cost(evaluation: Evaluation) -> Any:
@@ -177,9 +190,20 @@ def _shown(evaluation: Evaluation) -> list[dict[str, Any]]:
     return [point for point in evaluation.chosen if point["of"] != "at_layer"]
 
 
-def _saved(drawn: dict[str, Any], folder: str | Path) -> list[Path]:
+def can_draw() -> bool:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _saved(draw: Callable[[], dict[str, Any]], folder: str | Path) -> list[Path]:
+    if not can_draw():
+        log.warning("no pictures were drawn: %s", NEEDED)
+        return []
     paths = []
-    for name, figure in drawn.items():
+    for name, figure in draw().items():
         for ending, facts in (("png", {"Software": None}), ("svg", {"Date": None})):
             paths.append(Path(folder) / f"{name}.{ending}")
             with _styled():
@@ -217,12 +241,9 @@ def _said(evaluation: Evaluation) -> str:
 @contextmanager
 def _styled() -> Iterator[Any]:
     """matplotlib's Figure, in our style; no window and no global state is touched."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise ParedownError(
-            "plots need matplotlib: pip install 'paredown[plot]', or save(folder, plots=False)"
-        ) from None
+    if not can_draw():
+        raise ParedownError(NEEDED)
+    import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):

@@ -46,7 +46,7 @@ class Evaluation:
     areas: dict[str, float]  # by rule: mean score lost over all costs; see `area`
     allowed_drop: float  # of the score, for the chosen points
     chosen: list[Point]  # the plan's own rule, then of each rule the cheapest point within the allowed drop
-    timings: list[dict[str, Any]]  # rule, batch_size, milliseconds per row, times faster than full depth
+    timings: list[dict[str, Any]]  # rule, batch_size, milliseconds per row, times faster than the stock model
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -60,7 +60,7 @@ class Evaluation:
         return cls.from_json((Path(folder) / "evaluation.json").read_text(encoding="utf-8"))
 
     def save(self, folder: str | Path, plots: bool = True) -> list[Path]:
-        """evaluation.json, curves.csv and the plots, as PNG and SVG."""
+        """evaluation.json, curves.csv and, where matplotlib is installed, the plots as PNG and SVG."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         data, table = folder / "evaluation.json", folder / "curves.csv"
@@ -140,7 +140,7 @@ def evaluate(
     if seen.labels is None:
         raise BadInput("every row needs a label to be evaluated")
     seen.check_finite()
-    swept = fitting_rules(rules, seen.kind, tuple(seen.stops[:-1]), bool(seen.doubt))
+    swept = fitting_rules(rules, seen.kind, tuple(seen.stops[:-1]), bool(seen.doubt), plan.exit)
     cost = Cost.of(model, plan) if paper is None else Cost.of_paper(paper, model.config, grown=len(model.grown))
     judge = _Judge(seen, measure, Bill(seen, cost), resamples, seed)
     curves = {str(rule.name): judge.curve(rule, speeds) for rule in swept}
@@ -213,13 +213,17 @@ class _Judge:
         return [{"low": low, "high": high} for low, high in limits]
 
 
-def fitting_rules(rules: str | Sequence[Any], kind: Kind, asked: tuple[int, ...], has_doubt: bool) -> list[Any]:
+def fitting_rules(
+    rules: str | Sequence[Any], kind: Kind, asked: tuple[int, ...], has_doubt: bool, own: Any = None
+) -> list[Any]:
     """The rules to sweep: those named, which must suit the answers; of "all", those that do and have a knob to turn.
 
-    `asked` are the counts of layers run after which a head answers, the end left out.
+    `asked` are the counts of layers run after which a head answers, the end left out. `own` is the plan's rule, whose
+    other settings (a tolerance) are kept when its name is swept.
     """
     if rules == "all":
-        known = [exits.make(name) for name in exits.names()] if asked else []
+        mine = {} if own is None else {own.name: own}
+        known = [mine.get(name) or exits.make(name) for name in exits.names()] if asked else []
         return [rule for rule in known if rule.knob and _suits(rule, kind, asked, has_doubt)]
     found = [exits.of(rule) for rule in ([rules] if isinstance(rules, str) else rules)]
     if len({rule.name for rule in found}) < len(found):
@@ -242,14 +246,14 @@ def _suits(rule: Any, kind: Kind, asked: tuple[int, ...], has_doubt: bool) -> bo
 def _timings(
     model: AdaptiveModel, rows: list[Encoded], plan: Plan, rules: list[str], sizes: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Full depth first, then every rule, for each batch size."""
+    """Full depth first, then every rule, for each batch size; against the stock model, as FLOPs are."""
     found = []
+    plans = {"full depth": plan.but(exit=None)} | {rule: plan.but(exit=rule) for rule in rules}
     for size in sizes:
-        slow = milliseconds(model, rows, Plan(), size)
-        found.append({"rule": "full depth", "batch_size": size, "milliseconds": slow, "faster": 1.0})
-        for rule in dict.fromkeys(rules):
-            fast = milliseconds(model, rows, plan.but(exit=rule), size)
-            found.append({"rule": rule, "batch_size": size, "milliseconds": fast, "faster": slow / fast})
+        stock = milliseconds(model, rows, Plan(), size)
+        for rule, its in plans.items():
+            fast = stock if its == Plan() else milliseconds(model, rows, its, size)
+            found.append({"rule": rule, "batch_size": size, "milliseconds": fast, "faster": stock / fast})
     return found
 
 

@@ -21,7 +21,8 @@ from paredown.errors import BadBundle
 from paredown.training.guard import saving
 
 MODEL, OPTIMIZER, STATE, MANIFEST = "model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"
-KEPT = 2
+NEWEST = 2  # checkpoints to resume from
+KEPT = "kept"  # folder of a run: bundles of the model at every checkpoint, where asked for
 log = logging.getLogger(__name__)
 
 
@@ -52,7 +53,7 @@ class Checkpoints:
     def save(
         self, step: int, model: nn.Module, optimizer: dict[str, Tensor], state: dict[str, Any], best: int | None
     ) -> None:
-        path = self.folder / _name(step)
+        path = self.folder / step_name(step)
         weights, moments = _on_cpu(tensors_of(model)), _on_cpu(optimizer)
         with saving(path, weights | moments), staged(path) as fresh:
             save_file(weights, fresh / MODEL)
@@ -72,12 +73,12 @@ class Checkpoints:
         return None
 
     def save_best(self, step: int, tensors: dict[str, Tensor]) -> None:
-        path, tensors = self.best_folder / _name(step), _on_cpu(tensors)
+        path, tensors = self.best_folder / step_name(step), _on_cpu(tensors)
         with saving(path, tensors), staged(path) as fresh:
             save_file(tensors, fresh / MODEL)
 
     def load_best(self, step: int, tensors: dict[str, Tensor]) -> None:
-        path = self.best_folder / _name(step)
+        path = self.best_folder / step_name(step)
         try:
             copy_into(tensors, load_file(path / MODEL), path)
         except (OSError, SafetensorError) as error:
@@ -91,9 +92,9 @@ class Checkpoints:
     def _prune(self, step: int) -> None:
         """Keep the newest checkpoints and the best weights they name; later ones are of a run that was left behind."""
         names = sorted(path.name for path in self.folder.glob("step-*"))
-        kept = [name for name in names if name <= _name(step)][-KEPT:]
+        kept = [name for name in names if name <= step_name(step)][-NEWEST:]
         best = {json.loads((self.folder / name / MANIFEST).read_text(encoding="utf-8"))["best"] for name in kept}
-        wanted = {_name(number) for number in best if number is not None}
+        wanted = {step_name(number) for number in best if number is not None}
         for path in self.folder.glob("step-*"):
             if path.name not in kept:
                 shutil.rmtree(path, ignore_errors=True)
@@ -153,5 +154,5 @@ def _on_cpu(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
 
 
-def _name(step: int) -> str:
+def step_name(step: int) -> str:
     return f"step-{step:08d}"

@@ -22,11 +22,11 @@ from paredown.registry import methods as method_registry
 from paredown.stage import Method, Stage
 from paredown.training.batches import Batches, Data, lengths
 from paredown.training.centre import centre
-from paredown.training.checkpoint import Checkpoint, Checkpoints, write_json
+from paredown.training.checkpoint import KEPT, Checkpoint, Checkpoints, step_name, write_json
 from paredown.training.display import Display
 from paredown.training.guard import Signals, compiled, is_out_of_memory, saving, seed_everything
 from paredown.training.learner import DTYPES, Learner
-from paredown.training.processes import Processes
+from paredown.training.processes import Processes, check_trackers
 from paredown.training.report import Evaluation, Report, StageReport
 
 DEV_BATCH = 64
@@ -43,6 +43,7 @@ class Settings:
     evaluate_every: int | None = None  # steps; None: every epoch
     checkpoint_every: int | None = None  # steps; None: every epoch
     compile: bool = False
+    keep_checkpoints: bool = False  # the model at every checkpoint stays, as a bundle in output/kept
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "micro_batch", "evaluate_every", "checkpoint_every"):
@@ -71,18 +72,22 @@ def train(
     precision: str = "no",
     evaluate_every: int | None = None,
     checkpoint_every: int | None = None,
+    keep_checkpoints: bool = False,
     trackers: Iterable[Any] = (),
     compile: bool = False,
+    cpu: bool = False,
     progress: bool = True,
     resume: bool = True,
 ) -> Report:
     """Train a model by one or several methods and save it as a bundle in output/model.
 
     A run that was stopped goes on where it was when train() is called again with the same arguments. `unlabelled` is
-    more text for the stages that need no labels; `trackers` are accelerate's (tensorboard, wandb, …); see `Settings`
-    for the numbers.
+    more text for the stages that need no labels; `trackers` are accelerate's (tensorboard, wandb, …); `cpu` leaves a
+    GPU alone; see `Settings` for the numbers.
     """
-    settings = Settings(seed, batch_size, micro_batch, precision, evaluate_every, checkpoint_every, compile)
+    every = (evaluate_every, checkpoint_every)
+    settings = Settings(seed, batch_size, micro_batch, precision, *every, compile, keep_checkpoints)
+    check_trackers(trackers := list(trackers))
     chosen = [methods] if isinstance(methods, str) or hasattr(methods, "stages") else list(methods)
     entries: list[Any] = [
         method_registry.of(method) if isinstance(method, (str, dict)) else method for method in chosen
@@ -94,7 +99,7 @@ def train(
     measure = metric_named(metric) if isinstance(metric, str) else metric or metric_for(model.kind)
     model.reading = Reading(max_length).over(model.reading)
     data = Data.read(model, train_rows, unlabelled, dev_rows, max_length)
-    processes = Processes(Path(output), trackers)
+    processes = Processes(Path(output), trackers, cpu)
     learning = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
     try:
         with Display(progress and processes.writes) as display:
@@ -111,6 +116,7 @@ class Run:
     """One call of train(): where it stands and what it writes."""
 
     # The stage at work
+    method: Any
     stage: Stage
     learner: Learner
     entry: StageReport
@@ -134,13 +140,14 @@ class Run:
         self.signals = Signals()
         self.report = Report()
         self.facts = self._facts()
+        self.chosen = model.plan.exit  # by the user
         self.dev_batch = DEV_BATCH
 
     def go(self, resume: bool) -> Report:
-        """All stages, then the bundle with the plan that the methods propose; an exit rule the user chose stays."""
+        """All stages, then the bundle with the plan that the methods propose."""
         found = self._found(resume)
         first = 0 if found is None else found.state()["stage"]
-        chosen = self.model.plan.exit
+        self.model.scores = None  # those of an earlier run say nothing of this one
         self.processes.start_trackers(self.facts)
         self.model.to(self.processes.device)
         with self.signals:
@@ -148,6 +155,7 @@ class Run:
             for place, method in enumerate(self.methods):
                 seed_everything(self.settings.seed, "grow", place)
                 known = set(self.model.heads)
+                self.method = method
                 method.grow(self.model)
                 centre(self.model, self.data.train, set(self.model.heads) - known)
                 for stage in method.stages(self.model):
@@ -157,8 +165,7 @@ class Run:
                         self._run(self._restore(found) if found is not None and resumed else 0)
                     number += 1
                 self.model.plan = method.plan(self.model)  # what comes next learns as the model will be used
-            if chosen is not None:
-                self.model.plan = self.model.plan.but(exit=chosen)
+            self.model.plan = self._plan()
             self._finish()
         return self.report
 
@@ -222,7 +229,8 @@ class Run:
     def _interrupt(self) -> None:
         raise Interrupted(
             f"stopped in stage {self.stage.name} after step {len(self.entry.losses)} of {self.learner.steps}; "
-            f"all is saved in {self.checkpoints.folder}, the same call goes on from there"
+            f"all is saved in {self.checkpoints.folder}, the same call goes on from there",
+            self.signals.asked,
         )
 
     # Choosing the best
@@ -278,7 +286,33 @@ class Run:
             }
             best = None if self.entry.best_step is None else self.offset + self.entry.best_step
             self.checkpoints.save(self.offset + done, self.model, self.learner.state(), state, best)
+            if self.settings.keep_checkpoints:
+                self._keep(done)
         self._write_report()
+
+    def _keep(self, done: int) -> None:
+        """The model as it is now, as a bundle with the plan and the scores that it would have if the run ended here."""
+        path = self.output / KEPT / step_name(self.offset + done)
+        plan, before = self.model.plan, self.model.scores
+        self.model.plan, self.model.scores = self._plan(), self._scores_of(done)
+        try:
+            with saving(path):
+                self.model.save_pretrained(path)
+        finally:
+            self.model.plan, self.model.scores = plan, before
+
+    def _plan(self) -> Plan:
+        """What the method at work proposes; an exit rule the user chose stays."""
+        plan = self.method.plan(self.model)
+        return plan if self.chosen is None else plan.but(exit=self.chosen)
+
+    def _scores_of(self, step: int | None) -> dict[str, Any] | None:
+        """The dev scores seen after a step of this stage, as a bundle holds them."""
+        seen = [found for found in self.entry.evaluations if found.step == step]
+        if not seen:
+            return None
+        per_layer = {str(layers): score for layers, score in seen[0].scores.items()}
+        return {"metric": self.facts["metric"], "per_layer": per_layer}
 
     def _found(self, resume: bool) -> Checkpoint | None:
         """The checkpoint to go on from; an error where that would mix two runs."""
@@ -334,10 +368,7 @@ class Run:
     def _finish(self) -> None:
         """The bundle."""
         self.model.teacher = None
-        best = [found for found in self.entry.evaluations if found.step == self.entry.best_step]
-        if best:
-            per_layer = {str(layers): score for layers, score in best[0].scores.items()}
-            self.model.scores = {"metric": self.facts["metric"], "per_layer": per_layer}
+        self.model.scores = self._scores_of(self.entry.best_step)
         self._write_report()
         if self.processes.writes:
             with saving(self.output / "model"):

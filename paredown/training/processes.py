@@ -10,17 +10,19 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from paredown.errors import BadSetting
+
 
 class Processes:
     """Gradients are summed after the backward pass, not inside it as DistributedDataParallel does: so processes can
     first agree whether all of them succeeded, and one that runs out of memory does not leave the others waiting."""
 
-    def __init__(self, output: Path, trackers: Iterable[Any] = ()):
+    def __init__(self, output: Path, trackers: Iterable[Any] = (), cpu: bool = False):
         from accelerate import Accelerator
         from accelerate.utils import ProjectConfiguration
 
         folders = ProjectConfiguration(project_dir=str(output), logging_dir=str(output / "logs"))
-        self.accelerator = Accelerator(log_with=list(trackers) or None, project_config=folders)
+        self.accelerator = Accelerator(cpu=cpu, log_with=list(trackers) or None, project_config=folders)
         self.device: torch.device = self.accelerator.device
         self.rank: int = self.accelerator.process_index
         self.count: int = self.accelerator.num_processes
@@ -71,3 +73,17 @@ class Processes:
     def end_trackers(self) -> None:
         for tracker in self.accelerator.trackers:  # end_training() would end the process group too
             tracker.finish()
+
+
+def check_trackers(trackers: Iterable[Any]) -> None:
+    """Raise where a tracker is unknown, or known but not installed: accelerate would leave it out without a word."""
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
+
+    installed = {str(name) for name in get_available_trackers()}
+    for name in (str(tracker) for tracker in trackers if isinstance(tracker, str)):
+        if name == "all" or name in installed:
+            continue
+        known = sorted(map(str, LOGGER_TYPE_TO_CLASS))
+        if name in known:
+            raise BadSetting(f"the tracker {name} is not installed here; pip install {name}")
+        raise BadSetting(f"no tracker is called {name!r}; accelerate knows: {', '.join(known)}")

@@ -193,7 +193,11 @@ def test_the_work_of_a_pass_is_what_the_report_bills_for_asking_every_head(made:
         ("mrpc", ["--write", "deebert", "--patience", "2"], "--patience is for --write elasticbert or elue"),
         ("mrpc", ["--write", "elasticbert", "--threshold", "-1"], "must be a number of 0.0 or more"),
         ("mrpc", ["--threshold", "0.1"], "--threshold is for --write"),
-        ("mrpc", ["--write", "deebert", "-r", "entropy", "--drop", "0"], "nothing would listen to --rule, --drop"),
+        (
+            "mrpc",
+            ["--write", "deebert", "-r", "entropy", "--max-drop", "0"],
+            "nothing would listen to --rule, --max-drop",
+        ),
         ("mrpc", ["--write", "glue", "--paper", "fastbert", "--timed-batch", "4"], "listen to --paper, --timed-batch"),
         ("mrpc", ["-r", "learned", "-r", "patience:2,tolerance=1", "--dry-run"], "tolerance is for numbers"),
         ("mrpc", ["-r", "entropy", "-r", "entropy:0.2", "--dry-run"], "two have the same name"),

@@ -16,6 +16,7 @@ from rich.console import Console
 from paredown import AdaptiveModel
 from paredown.errors import BadInput, BadSetting, NonFiniteAnswer, ParedownError
 from paredown.evaluation import Evaluation, area, evaluate, front
+from paredown.evaluation.plots import score_by_layer
 from paredown.registry import exits
 from tests.evaluation.made import encoded
 from tests.families import adaptive
@@ -91,13 +92,14 @@ def test_tables_are_for_people(found: Evaluation) -> None:
     assert "entropy:0.9" in text and "MFLOPs" in text and "batch 4" in text and "full depth" in text
 
 
-def test_without_matplotlib_the_error_names_the_extra(
-    found: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_matplotlib_the_rest_is_saved_and_one_line_names_the_extra(
+    found: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert [path.name for path in found.save(tmp_path)] == ["evaluation.json", "curves.csv"]
+    assert len(caplog.messages) == 1 and "pip install 'paredown[plot]'" in caplog.messages[0]
     with pytest.raises(ParedownError, match=r"paredown\[plot\]"):
-        found.save(tmp_path)
-    assert len(found.save(tmp_path, plots=False)) == 2
+        score_by_layer(found)
 
 
 @pytest.mark.parametrize("kind", ["multi_label", "token_label", "regression"])
