@@ -65,7 +65,7 @@ def demo(
     people.rule(f"{len(rows['train']):,} sentences to train on, {len(rows['test']):,} to test on")
     adaptive = AdaptiveModel.from_pretrained(source, task=rows["kind"], labels=list(rows["labels"]))
     there = output / "run"
-    settings = {"max_length": LENGTH, "cpu": device == "cpu", "progress": not as_json}
+    settings: dict[str, Any] = {"max_length": LENGTH, "cpu": device == "cpu", "progress": not as_json}
     run(adaptive, recipe, rows["train"], rows["dev"], output=there, **settings)
     # The threshold is chosen on dev rows and judged on others. Of one rule, and with half a point of caution: the
     # best of many on some rows is seldom the best on others.
