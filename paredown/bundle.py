@@ -5,6 +5,7 @@ Nothing here runs code from a file: weights are safetensors, the rest is JSON, a
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -23,12 +24,25 @@ from safetensors.torch import load_file, save_file
 from paredown.errors import BadBundle, BadSetting, ParedownError
 from paredown.kinds import KINDS
 from paredown.model import AdaptiveModel
+from paredown.numbers import check_before_saving, dtype_named, non_finite
 from paredown.plan import Plan
 from paredown.reading import Reading
 from paredown.registry import heads
 
 FORMAT = 1
 FACTS, WEIGHTS = "paredown.json", "paredown.safetensors"
+# What a section means that a bundle does not have, for earlier versions of format 1 had fewer.
+ABSENT: dict[str, Any] = {
+    "grown_like": [],
+    "selectors": {"layers": [], "size": 0},
+    "head": None,
+    "head_layers": [],
+    "doubt": False,
+    "plan": {},
+    "scores": None,
+    "reading": {},
+}
+SECTIONS = {"format", "kind", "sha256", *ABSENT}
 # Loaders of folders that transformers cannot read, by the model_type of their config.json; `published` adds its own.
 FOREIGN: dict[str, Callable[..., AdaptiveModel]] = {}
 
@@ -41,32 +55,38 @@ def load(
     labels: list[str] | None = None,
     plan: Plan | dict[str, Any] | str | None = None,
     depth: int | None = None,
+    dtype: str | torch.dtype | None = None,
     **stock_settings: Any,
 ) -> AdaptiveModel:
     """A model from a bundle, a Hugging Face folder or a hub id.
 
     `task` is a kind of answer (single_label, multi_label, regression, token_label, span, supported_span, choice,
     marked) or a task of the catalogue; a bundle knows its own, and so does a checkpoint for multiple choice. `depth`
-    keeps the first so many layers. Other settings (dtype, revision, attn_implementation, …) go to transformers.
+    keeps the first so many layers. Weights are float32 in memory whatever the file holds, unless `dtype` says
+    otherwise: float16 or bfloat16 to infer in, auto as stored. Other settings (revision, attn_implementation, …) go to
+    transformers.
     """
     from paredown.pretrained import chooses_options, kind_of, labels_of, stock_of  # imports transformers
 
     folder = Path(source)
+    wanted = dtype if dtype == "auto" else dtype_named(dtype)
+    stock_wants = {**stock_settings, "dtype": wanted}
     facts = _facts(folder) if (folder / FACTS).is_file() else None
     if facts is not None:
         _verify(folder, facts)
         if task is not None or num_labels is not None or labels is not None:
             raise BadSetting(f"{folder} is a bundle and knows its own task and labels; leave task and labels out")
         kind = KINDS[facts["kind"]]
-        model = AdaptiveModel(*stock_of(source, kind, None, stock_settings, complete=True), kind)
+        model = AdaptiveModel(*stock_of(source, kind, None, stock_wants, complete=True), kind)
         _restore(model, folder, facts)
     elif (foreign := _foreign(folder)) is not None:
         model = foreign(folder, task=task, num_labels=num_labels, labels=labels, depth=depth, **stock_settings)
+        model.to(torch.float32 if wanted == "auto" else wanted)
     else:
         chooses = chooses_options(source, stock_settings)
         kind, known = kind_of("choice" if task is None and chooses else task)
         names = labels_of(kind, num_labels, labels or known)
-        model = AdaptiveModel(*stock_of(source, kind, names, stock_settings, chooses and kind.grouped), kind)
+        model = AdaptiveModel(*stock_of(source, kind, names, stock_wants, chooses and kind.grouped), kind)
     if plan is not None:
         model.plan = Plan.of(plan)
     if depth is not None:
@@ -85,14 +105,18 @@ def load(
     return model.eval()
 
 
-def save(model: AdaptiveModel, folder: str | Path) -> None:
+def save(model: AdaptiveModel, folder: str | Path, dtype: str | torch.dtype | None = None) -> None:
     """Write a bundle; an old one in its place is replaced only when the new one is complete."""
+    stored = dtype_named(dtype)
+    stock, own = _converted(model.stock, stored), _own_weights(model, stored)
+    check_before_saving(folder, {**dict(stock.named_parameters()), **own})
     with staged(folder) as fresh:
-        model.stock.save_pretrained(fresh)
+        stock.save_pretrained(fresh)
         if model.tokenizer is not None:
             model.tokenizer.save_pretrained(fresh)
-        save_file(_own_weights(model), fresh / WEIGHTS, metadata={"format": "pt"})
+        save_file(own, fresh / WEIGHTS, metadata={"format": "pt"})
         facts: dict[str, Any] = {
+            **model.other_sections,
             "format": FORMAT,
             "kind": model.kind.name,
             "grown_like": list(model.grown_like),
@@ -147,14 +171,22 @@ def _foreign(folder: Path) -> Callable[..., AdaptiveModel] | None:
     return FOREIGN.get(model_type(folder))
 
 
-def _own_weights(model: AdaptiveModel) -> dict[str, torch.Tensor]:
+def _converted(stock: Any, dtype: torch.dtype) -> Any:
+    """The model itself where its weights are of that type, else a copy of which config.json tells the truth."""
+    found = {parameter.dtype for parameter in stock.parameters()}
+    return stock if found == {dtype} else copy.deepcopy(stock).to(dtype)
+
+
+def _own_weights(model: AdaptiveModel, dtype: torch.dtype | None = None) -> dict[str, torch.Tensor]:
     """What the Hugging Face folder does not hold; a tensor that heads share is written once."""
     elsewhere = ("stock.", "teacher.")  # in the Hugging Face folder; nowhere, for it only serves training
     state = {name: value for name, value in model.named_parameters() if not name.startswith(elsewhere)}
-    return {name: value.detach().cpu().contiguous() for name, value in state.items()}
+    return {name: value.detach().to("cpu", dtype).contiguous() for name, value in state.items()}
 
 
 def _restore(model: AdaptiveModel, folder: Path, facts: dict[str, Any]) -> None:
+    model.other_sections = {name: value for name, value in facts.items() if name not in SECTIONS}
+    facts = ABSENT | facts
     try:
         chosen = facts["selectors"]
         numbers = (facts["grown_like"], facts["head_layers"], chosen["layers"], [chosen["size"]])
@@ -170,15 +202,18 @@ def _restore(model: AdaptiveModel, folder: Path, facts: dict[str, Any]) -> None:
             model.grow_doubt()
         if chosen["layers"]:
             model.grow_selectors(**chosen)
-        saved, ours = load_file(folder / WEIGHTS), _own_weights(model)
+        ours = _own_weights(model)
+        saved = _prices(ours) | load_file(folder / WEIGHTS)
         if saved.keys() != ours.keys() or any(saved[name].shape != ours[name].shape for name in ours):
             raise BadBundle(f"{folder / WEIGHTS} does not hold the weights its {FACTS} describes")
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 if name in saved:
                     parameter.copy_(saved[name])
+        if bad := non_finite(_own_weights(model)):
+            raise BadBundle(f"{folder / WEIGHTS}: {bad}")
         model.plan, model.scores = Plan.from_json(facts["plan"]), facts["scores"]
-        model.reading = Reading.from_json(facts.get("reading", {}))
+        model.reading = Reading.from_json(facts["reading"])
         model.check(model.plan)
     except (KeyError, TypeError, RuntimeError, SafetensorError) as error:  # RuntimeError: heads too large to build
         raise BadBundle(f"{folder / FACTS} is not a complete description: {error!r}") from error
@@ -188,6 +223,12 @@ def _restore(model: AdaptiveModel, folder: Path, facts: dict[str, Any]) -> None:
         raise BadBundle(f"{folder / FACTS}: {error}") from error
 
 
+def _prices(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The selectors' prices at their start; bundles of before there were any lack them."""
+    names = [name for name in weights if name.startswith("selectors.") and name.endswith(".price")]
+    return {name: torch.zeros(()) for name in names}
+
+
 def _facts(folder: Path) -> dict[str, Any]:
     if (folder / FACTS).is_symlink():
         raise BadBundle(f"{folder}: {FACTS} is a link to another place")
@@ -195,15 +236,27 @@ def _facts(folder: Path) -> dict[str, Any]:
         facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise BadBundle(f"{folder / FACTS} is not JSON: {error}") from error
-    if not isinstance(facts, dict) or not isinstance(facts.get("sha256"), dict):
+    if not isinstance(facts, dict):
         raise BadBundle(f"{folder / FACTS} does not describe a bundle")
     if facts.get("format") != FORMAT:
-        raise BadBundle(f"{folder} has format {facts.get('format')!r}; this version reads format {FORMAT}")
-    if facts["sha256"].pop(FACTS, None) != _seal(facts):
+        raise BadBundle(_other_format(folder, facts.get("format")))
+    if not isinstance(facts.get("sha256"), dict):
+        raise BadBundle(f"{folder / FACTS} does not describe a bundle: it names no sha256 of its files")
+    # The first bundles had no seal.
+    if FACTS in facts["sha256"] and facts["sha256"].pop(FACTS) != _seal(facts):
         raise BadBundle(f"{folder / FACTS} is damaged: it does not have the sha256 it names")
     if not isinstance(facts.get("kind"), str) or facts["kind"] not in KINDS:
         raise BadBundle(f"{folder / FACTS}: no kind of answer is called {facts.get('kind')!r:.80}")
     return facts
+
+
+def _other_format(folder: Path, found: Any) -> str:
+    if isinstance(found, int) and found > FORMAT:
+        return (
+            f"{folder} is a bundle of format {found}, which a newer paredown wrote; this one reads format {FORMAT}: "
+            "update paredown, or save the bundle again with this version"
+        )
+    return f"{folder / FACTS}: {found!r:.80} is no format of a bundle; this version reads format {FORMAT}"
 
 
 def _seal(facts: dict[str, Any]) -> str:

@@ -49,6 +49,10 @@ class NonFiniteLoss(ParedownError, ArithmeticError):
     """A loss or gradient was NaN or infinite; the model has not been touched by it."""
 
 
+class NonFiniteWeights(ParedownError, ArithmeticError):
+    """Weights or an optimizer's memory hold NaN or infinity; they are not saved, and what was saved before is good."""
+
+
 class OutOfMemory(ParedownError, MemoryError):
     """Not even one row fits."""
 

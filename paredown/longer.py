@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from paredown.bundle import FACTS, staged
 from paredown.errors import BadBundle, BadSetting
 from paredown.model import AdaptiveModel
+from paredown.numbers import check_loaded
 from paredown.walk import evaluating, plain_batch
 
 if TYPE_CHECKING:
@@ -153,9 +154,10 @@ def _checkpoint(source: str | Path) -> tuple[PreTrainedModel, Any, frozenset[str
         cls: Any = named if isinstance(named, type) and issubclass(named, PreTrainedModel) else AutoModel
         model, info = cls.from_pretrained(source, use_safetensors=True, output_loading_info=True)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        return model.eval(), tokenizer, frozenset(info["missing_keys"])
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise BadBundle(f"{source} cannot be loaded: {error}") from error
+    check_loaded(source, model)
+    return model.eval(), tokenizer, frozenset(info["missing_keys"])
 
 
 def _longer(

@@ -66,6 +66,7 @@ class AdaptiveModel(Growing):
         self.tokenizer = tokenizer
         self.scores: dict[str, Any] | None = None  # the dev metric after each layer, as training last saw it
         self.reading = Reading()  # how training read its rows
+        self.other_sections: dict[str, Any] = {}  # what else its bundle said; saved again as it was
 
     # Where it comes from and goes to
 
@@ -76,11 +77,11 @@ class AdaptiveModel(Growing):
 
         return load(source, **settings)
 
-    def save_pretrained(self, folder: str | Path) -> None:
-        """A bundle: plain transformers still loads it at full depth."""
+    def save_pretrained(self, folder: str | Path, dtype: str | torch.dtype | None = None) -> None:
+        """A bundle: plain transformers still loads it at full depth. `dtype`: of the weights on disk; None: float32."""
         from paredown.bundle import save
 
-        save(self, folder)
+        save(self, folder, dtype)
 
     # Facts
 

@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from paredown.errors import BadBundle, BadSetting
 from paredown.kinds import KINDS, Kind, kind_named
+from paredown.numbers import check_loaded
 from paredown.registry import tasks
 
 
@@ -43,6 +44,7 @@ def stock_of(
     if complete and info["missing_keys"]:
         lacking = ", ".join(sorted(info["missing_keys"])[:5])
         raise BadBundle(f"{source} lacks weights that {type(stock).__name__} has: {lacking}")
+    check_loaded(source, stock)
     return stock, tokenizer
 
 

@@ -11,6 +11,7 @@ import torch
 from paredown.bundle import staged
 from paredown.errors import BadPlan
 from paredown.model import AdaptiveModel
+from paredown.numbers import check_before_saving
 from paredown.plan import Plan
 from paredown.walk import Walk, evaluating, logits_of
 
@@ -24,6 +25,7 @@ def export_hf(model: AdaptiveModel, folder: str | Path, plan: Plan | None = None
     """Write a folder that transformers loads as any other; returns the plan it runs, which has no exits."""
     plan = (model.plan if plan is None else Plan.of(plan)).but(exit=None)
     stock = pruned(model, plan, own_classifier)
+    check_before_saving(folder, dict(stock.named_parameters()))
     with staged(folder) as fresh:
         stock.save_pretrained(fresh)
         if model.tokenizer is not None:

@@ -21,6 +21,10 @@ Reduce = Annotated[
     str | None,
     typer.Option(help="Which tokens stay: selector:0.5, fixed_share:0.5, attention:0.5, …, none; default: the plan's."),
 ]
+Dtype = Annotated[
+    str | None,
+    typer.Option(help="Weights in memory: float32, float16, bfloat16, or auto: as they are stored; default: float32."),
+]
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
@@ -45,11 +49,11 @@ def check_place(source: str) -> None:
         raise BadBundle(f"{source}: there is no such folder")
 
 
-def load_bundle(source: str) -> AdaptiveModel:
+def load_bundle(source: str, dtype: str | None = None) -> AdaptiveModel:
     check_place(source)
     if not is_bundle(source):
         raise BadBundle(f"{source} is not a bundle: it has no {FACTS}; `paredown train` makes one")
-    return load_any(source)
+    return load_any(source, dtype=dtype)
 
 
 def load_any(source: str, **settings: Any) -> AdaptiveModel:

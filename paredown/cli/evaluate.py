@@ -13,7 +13,7 @@ from paredown.cli._app import AsJson, Config, DryRun, app, people, print_forecas
 from paredown.cli._asked import ASKED, BATCH, Asked
 from paredown.cli._checkpoints import FILE, Kept, kept_bundles
 from paredown.cli._data import Data, LabelColumn, PairColumn, SkipBadRows, Source, Task, TextColumn, metrics_of
-from paredown.cli._loading import Device, Reduce, changed, device_named, load_bundle
+from paredown.cli._loading import Device, Dtype, Reduce, changed, device_named, load_bundle
 from paredown.cli._originals import Files, Settings, split_of
 from paredown.errors import BadInput
 from paredown.evaluation import Cost, Evaluation, metric_named, sweep
@@ -53,6 +53,7 @@ def evaluate(
     max_length: Annotated[int | None, Option(help="Tokens per row; longer rows are cut.")] = None,
     exit: Annotated[str | None, Option(help="An exit rule, or none, in place of the plan's own.")] = None,
     reduce: Reduce = None,
+    dtype: Dtype = None,
     write: Annotated[
         list[str] | None,
         Option(help="Instead of the report: files as deebert or elasticbert write, a submission to glue or elue."),
@@ -77,7 +78,7 @@ def evaluate(
     reading = Reading(max_length, text_column, pair_column, label_column)
     source = Source(task, data, {split: rows} if rows else None, reading, skip_bad_rows)
     bundles = kept_bundles(bundle) if checkpoints else [bundle]
-    loaded = partial(_loaded, exit=exit, reduce=reduce, device=device_named(device))
+    loaded = partial(_loaded, exit=exit, reduce=reduce, device=device_named(device), dtype=dtype)
     model, plan = loaded(bundles[-1])
     files = Files(formats, output, task, rows or "", split, settings, model, plan) if formats and output else None
     found = source.read(split, () if model.kind.name == "regression" else tuple(model.labels), model.kind.name)
@@ -111,8 +112,10 @@ def evaluate(
     _show(evaluation, asked, output, as_json)
 
 
-def _loaded(bundle: str, exit: str | None, reduce: str | None, device: str) -> tuple[AdaptiveModel, Plan]:
-    model = load_bundle(bundle).to(device)
+def _loaded(
+    bundle: str, exit: str | None, reduce: str | None, device: str, dtype: str | None
+) -> tuple[AdaptiveModel, Plan]:
+    model = load_bundle(bundle, dtype).to(device)
     plan = changed(model.plan, exit, reduce)
     model.check(plan)
     return model, plan

@@ -19,7 +19,7 @@ from paredown.cli._app import AsJson, Config, DryRun, app, people, print_json, r
 from paredown.cli._data import PairColumn
 from paredown.cli._data import TextColumn as Text
 from paredown.cli._incoming import PIPE, Incoming, Source, open_candidates, open_questions, open_source
-from paredown.cli._loading import Device, Reduce, changed, device_named, load_bundle
+from paredown.cli._loading import Device, Dtype, Reduce, changed, device_named, load_bundle
 from paredown.cli._outgoing import (
     FIELDS,
     Done,
@@ -75,6 +75,7 @@ def predict(
     batch_size: Annotated[int, Option(min=1, help="Rows per batch.")] = 32,
     max_length: Annotated[int | None, Option(min=SHORTEST, help="Tokens per row; longer rows are cut.")] = None,
     device: Device = "auto",
+    dtype: Dtype = None,
     restart: Annotated[bool, Option("--restart", help="Begin anew, whatever the output holds.")] = False,
     skip_bad_rows: Annotated[bool, Option(help="Give rows that cannot be read an error in place of a label.")] = False,
     dry_run: DryRun = False,
@@ -84,7 +85,7 @@ def predict(
     """Predict every row of a file of any size. The same command goes on with a run that was stopped."""
     _check_files(input, output, restart, task is not None)
     where = device_named(device)
-    model = load_bundle(bundle)
+    model = load_bundle(bundle, dtype)
     chosen = _plan(model, exit, speed, reduce, plan)
     if max_length is not None:
         check_length(model, max_length, "--max-length ")
@@ -253,6 +254,7 @@ def _task(bundle: str, run: _Run) -> dict[str, Any]:
     """All that makes a difference to the rows written. Another batch size or device only rounds differently."""
     return {
         "bundle": sha256(Path(bundle) / FACTS),
+        "dtype": str(run.model.dtype).removeprefix("torch."),
         "plan": run.plan.to_json(),
         "text column": run.source.text,
         "pair column": run.source.pair,

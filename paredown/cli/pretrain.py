@@ -144,7 +144,7 @@ def _fresh(source: str, seed: int) -> AdaptiveModel:
     except (OSError, ValueError) as error:
         raise BadBundle(f"{source}: {first_line(error)}") from None
     seed_everything(seed, "from scratch")
-    return AdaptiveModel(AutoModelForSequenceClassification.from_config(shape), tokenizer, kind)
+    return AdaptiveModel(AutoModelForSequenceClassification.from_config(shape, dtype=torch.float32), tokenizer, kind)
 
 
 def _grow(model: AdaptiveModel, method: ElasticPretrain, source: str | None, seed: int) -> None:

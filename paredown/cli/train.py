@@ -37,9 +37,7 @@ def train(
     model: Annotated[str, typer.Argument(help="A Hugging Face folder or hub id, or a bundle to train further.")],
     output: Annotated[Path, Option("--output", "-o", help="Folder of the run; the bundle ends in OUTPUT/model.")],
     method: Annotated[list[str] | None, Option("--method", "-m", help="fastbert, joint:distill=1.0, …")] = None,
-    depth: Annotated[
-        list[int] | None, Option(min=1, help="The first so many layers; several: a model of each.")
-    ] = None,
+    depth: Annotated[list[int] | None, Option(min=1, help="So many first layers; several: a model of each.")] = None,
     head: Annotated[str | None, Option(help="Which head, for every method: attention, pooler, …")] = None,
     reduce: Reduce = None,
     task: Task = None,
@@ -58,7 +56,8 @@ def train(
     lr: Annotated[float | None, Option(help="Learning rate, likewise.")] = None,
     batch_size: Annotated[int | None, Option(help="Rows per step, over all processes.")] = None,
     max_length: Annotated[int | None, Option(help="Tokens per row; longer rows are cut.")] = None,
-    precision: Annotated[str, Option(help="no, bf16 or fp16.")] = "no",
+    precision: Annotated[str, Option(help="no, bf16 or fp16: 16 bits while computing; weights have 32.")] = "no",
+    save_dtype: Annotated[str | None, Option(help="Of the bundle: float32 (default), float16 or bfloat16.")] = None,
     seed: int = 42,
     device: Device = "auto",
     compile: Annotated[bool, Option("--compile", help="Compile the layers; pays on a GPU.")] = False,
@@ -113,6 +112,7 @@ def train(
             trackers=tracker or (),
             compile=compile,
             cpu=device == "cpu",
+            save_dtype=save_dtype,
             progress=not as_json,
         )
         made.add(folder / "model", adaptive, report)

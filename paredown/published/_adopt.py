@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from paredown.errors import BadBundle, BadSetting
 from paredown.kinds import Kind
 from paredown.model import AdaptiveModel
+from paredown.numbers import non_finite
 from paredown.plan import Plan
 
 VOCABULARIES = ("vocab.txt", "vocab.json", "tokenizer.json")
@@ -50,6 +51,8 @@ def adopt(
         for name, parameter in model.named_parameters():
             if name in weights:
                 parameter.copy_(weights[name])
+    if bad := non_finite({theirs(name): value for name, value in weights.items()}):
+        raise BadBundle(f"{path}: {bad}")
     model.check(plan)
     model.plan = plan
     return model.eval()

@@ -19,6 +19,7 @@ from paredown.errors import BadBundle, BadSetting
 from paredown.heads import Pooler, Pretraining, SharedPooler
 from paredown.kinds import KINDS, Kind
 from paredown.model import AdaptiveModel
+from paredown.numbers import check_before_saving
 from paredown.plan import Plan
 from paredown.pretrained import kind_of, labels_of
 from paredown.published._adopt import adopt, complain, count_layers, label_names, shape_of, tokenizer_in
@@ -144,6 +145,7 @@ def save_elasticbert(model: AdaptiveModel, folder: str | Path) -> None:
         "num_output_layers": layout.layers if layout.heads else 1,
         "max_output_layers": model.config.num_hidden_layers,
     }
+    check_before_saving(folder, tensors)
     with staged(folder) as fresh:
         save_file(tensors, fresh / "model.safetensors", metadata={"format": "pt"})
         (fresh / "config.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")

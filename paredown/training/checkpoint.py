@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from paredown.bundle import sha256, staged
 from paredown.errors import BadBundle
+from paredown.numbers import check_before_saving, non_finite
 from paredown.training.guard import saving
 
 MODEL, OPTIMIZER, STATE, MANIFEST = "model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"
@@ -55,6 +56,7 @@ class Checkpoints:
     ) -> None:
         path = self.folder / step_name(step)
         weights, moments = _on_cpu(tensors_of(model)), _on_cpu(optimizer)
+        check_before_saving(path, weights | moments)
         with saving(path, weights | moments), staged(path) as fresh:
             save_file(weights, fresh / MODEL)
             save_file(moments, fresh / OPTIMIZER)
@@ -64,7 +66,7 @@ class Checkpoints:
         self._prune(step)
 
     def newest(self) -> Checkpoint | None:
-        """The newest complete checkpoint; damaged ones are passed over with a warning."""
+        """The newest complete and finite checkpoint; others are passed over with a warning."""
         for path in sorted(self.folder.glob("step-*"), reverse=True):
             try:
                 return _checked(path)
@@ -74,6 +76,7 @@ class Checkpoints:
 
     def save_best(self, step: int, tensors: dict[str, Tensor]) -> None:
         path, tensors = self.best_folder / step_name(step), _on_cpu(tensors)
+        check_before_saving(path, tensors)
         with saving(path, tensors), staged(path) as fresh:
             save_file(tensors, fresh / MODEL)
 
@@ -112,6 +115,8 @@ def _checked(path: Path) -> Checkpoint:
         raise BadBundle(f"the checkpoint {path} is incomplete ({error!r})") from error
     if wrong:
         raise BadBundle(f"the checkpoint {path} is damaged ({', '.join(wrong)})")
+    if bad := non_finite(load_file(path / MODEL) | load_file(path / OPTIMIZER)):
+        raise BadBundle(f"the checkpoint {path} is of no use: {bad}")
     return Checkpoint(path)
 
 

@@ -9,12 +9,13 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor
 
-from paredown.errors import BadSetting, NonFiniteLoss, OutOfMemory
+from paredown.errors import BadSetting, NonFiniteLoss, NonFiniteWeights, OutOfMemory
 from paredown.model import AdaptiveModel
+from paredown.numbers import non_finite
 from paredown.rows import Encoded, collate
 from paredown.stage import Progress, Stage
 from paredown.training.batches import Batches, cut, weight
-from paredown.training.guard import freeze, is_out_of_memory, not_finite, seed_everything, seed_from
+from paredown.training.guard import freeze, is_out_of_memory, seed_everything, seed_from
 from paredown.training.processes import Processes
 
 DTYPES = {"no": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -72,6 +73,7 @@ class Learner:
             group["lr"] = self.lr(number) * group["rate"]
         self.scaler.step(self.optimizer)
         self.scaler.update()
+        self._check_weights(number)
         return loss
 
     def _gradients(self, places: list[int], number: int) -> float:
@@ -134,12 +136,24 @@ class Learner:
         if math.isfinite(loss) and (math.isfinite(norm) or scaling):
             return
         bad = [place for place in places if not self._is_finite(place, number)]
-        where = f"stage {self.stage.name}, step {number + 1} of {self.steps}: "
         what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient norm is {norm}"
         rows = f"rows {bad} of the data give it" if bad else f"no row gives it alone; the batch is rows {places}"
-        broken = not_finite(self.trained)
-        cause = f"; parameters that are not finite: {', '.join(broken[:5])}" if broken else ""
-        raise NonFiniteLoss(f"{where}{what}; {rows}{cause}. The last checkpoint is intact")
+        broken = non_finite(dict(self.model.named_parameters()))
+        cause = f"; {broken}" if broken else ""
+        raise NonFiniteLoss(f"{self._at(number)}: {what}; {rows}{cause}. The last checkpoint is intact")
+
+    @torch.no_grad()
+    def _check_weights(self, number: int) -> None:
+        """Stop at the step that spoilt a weight or the optimizer's memory, before anybody reads or saves them."""
+        moments = [value for its in self.optimizer.state.values() for what, value in its.items() if what != "step"]
+        norm = torch.nn.utils.get_total_norm([*self.trained.values(), *moments]).item()  # one wait for all
+        if math.isfinite(norm):
+            return
+        if broken := non_finite({**self.trained, **self.state()}):
+            raise NonFiniteWeights(f"{self._at(number)}: after the step {broken}. The last checkpoint is intact")
+
+    def _at(self, number: int) -> str:
+        return f"stage {self.stage.name}, step {number + 1} of {self.steps}"
 
     @torch.no_grad()
     def _is_finite(self, place: int, number: int) -> bool:

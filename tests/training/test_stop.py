@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import resource
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from paredown import AdaptiveModel
-from paredown.errors import CannotSave, Interrupted, NonFiniteLoss, ParedownError
+from paredown.bundle import sha256
+from paredown.errors import CannotSave, Interrupted, NonFiniteLoss, NonFiniteWeights, ParedownError
+from paredown.numbers import non_finite
 from paredown.training import train
 from paredown.training.checkpoint import Checkpoints, write_json
+from paredown.training.learner import Learner
 from tests.training.tiny import Steps, bits, final_loss, rows, stage, tiny
 
 children = multiprocessing.get_context(
@@ -139,8 +145,102 @@ def test_a_nan_weight_is_named(tmp_path: Path) -> None:
     model = tiny()
     with torch.no_grad():
         model.stock.bert.pooler.dense.weight[0, 0] = float("nan")
-    with pytest.raises(NonFiniteLoss, match=r"step 1 .*not finite: stock.bert.pooler.dense.weight"):
+    with pytest.raises(NonFiniteLoss, match=r"step 1 .*; stock.bert.pooler.dense.weight holds NaN"):
         train(model, Steps([stage()]), rows(16), output=tmp_path)
+
+
+def good(output: Path, step: int) -> None:
+    """The newest checkpoint is of that step, and all of it is finite."""
+    found = Checkpoints(output).newest()
+    assert found is not None and found.step == step and not list(output.glob("model"))
+    assert not non_finite(load_file(found.path / "model.safetensors") | found.optimizer())
+
+
+def touched(monkeypatch: pytest.MonkeyPatch, at: int, touch: Callable[[Learner], None]) -> None:
+    """Let something happen to a learner before one of its steps."""
+    step = Learner.step
+
+    def stepping(self: Learner, number: int) -> float:
+        if number == at:
+            with torch.no_grad():
+                touch(self)
+        return step(self, number)
+
+    monkeypatch.setattr(Learner, "step", stepping)
+
+
+POOLER = "stock.bert.pooler.dense.weight"
+UNUSED = "stock.bert.embeddings.position_embeddings.weight"  # rows are shorter than its table: no loss shows its end
+
+
+def moment(what: str) -> Callable[[Learner], Tensor]:
+    return lambda learner: learner.optimizer.state[learner.trained[POOLER]][what]
+
+
+def weight(name: str) -> Callable[[Learner], Tensor]:
+    return lambda learner: learner.trained[name]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "found, said",
+    [
+        (weight(POOLER), f"{POOLER} holds"),
+        (weight(UNUSED), f"after the step {UNUSED} holds"),
+        (moment("exp_avg"), f"after the step {POOLER} holds"),
+        (moment("exp_avg_sq"), "after the step .*exp_avg_sq:stock.bert.pooler.dense.weight holds"),
+    ],
+    ids=["weight", "weight that no row uses", "first moment", "second moment"],
+)
+def test_what_is_not_finite_stops_the_run_at_its_step(
+    found: Any, said: str, value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touched(monkeypatch, 2, lambda learner: found(learner).view(-1)[-1:].fill_(value))
+    with pytest.raises((NonFiniteLoss, NonFiniteWeights), match=f"stage learn, step 3 of 6: .*{said}"):
+        train(tiny(), Steps([stage()]), rows(24), output=tmp_path, checkpoint_every=1)
+    good(tmp_path, 2)
+
+
+def test_a_step_that_overflows_stops_the_run(tmp_path: Path) -> None:
+    """Loss and gradients are finite; what the step makes of the weights is not."""
+
+    def loss(model: AdaptiveModel, batch: dict[str, Tensor], progress: Any) -> Tensor:
+        return model.stock.classifier.bias[0] * 1e-3
+
+    only = stage(loss=loss, trains=lambda name: name == "stock.classifier.bias", lr=3e37, epochs=20)
+    with pytest.raises(NonFiniteWeights, match=r"after the step stock.classifier.bias holds infinity") as caught:
+        train(tiny(), Steps([only]), rows(24), output=tmp_path, checkpoint_every=1)
+    stopped = int(str(caught.value).split("step ")[1].split()[0])
+    good(tmp_path, stopped - 1)
+
+
+def test_frozen_weights_are_checked_before_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = UNUSED.removesuffix(".weight")
+    touched(monkeypatch, 2, lambda learner: learner.model.get_submodule(table).weight[-1].fill_(float("nan")))
+    only = stage(trains=lambda name: name.startswith("stock.classifier"))
+    with pytest.raises(NonFiniteWeights, match=f"step-00000003 is not written: {UNUSED} holds NaN"):
+        train(tiny(), Steps([only]), rows(24), rows(8), output=tmp_path, checkpoint_every=1)
+    good(tmp_path, 2)
+
+
+def test_a_checkpoint_that_is_not_finite_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As earlier versions wrote them: complete, with the right checksums, and of no use."""
+    checkpoints, model = Checkpoints(tmp_path), torch.nn.Linear(3, 3)
+    for step in (1, 2, 3):
+        checkpoints.save(step, model, {"exp_avg:weight": torch.ones(3)}, {"step": step}, None)
+    for file, tensors in (
+        ("step-00000003/model.safetensors", {"weight": torch.full((3, 3), float("nan")), "bias": torch.ones(3)}),
+        ("step-00000002/optimizer.safetensors", {"exp_avg:weight": torch.full((3,), float("inf"))}),
+    ):
+        path = tmp_path / "checkpoints" / file
+        save_file(tensors, path)
+        manifest = path.parent / "manifest.json"
+        facts = json.loads(manifest.read_text())
+        facts["sha256"][path.name] = sha256(path)
+        manifest.write_text(json.dumps(facts))
+    assert checkpoints.newest() is None
+    assert "step-00000003 is of no use: weight holds NaN" in caplog.text
+    assert "step-00000002 is of no use: exp_avg:weight holds infinity" in caplog.text
 
 
 def test_a_gradient_that_is_not_finite_stops_too(tmp_path: Path) -> None:
