@@ -98,7 +98,7 @@ Made by `python benchmarks/early_exit_report.py`; not to be edited. The results 
   transformers {facts["transformers"]}.
 * **Data**: GLUE's own dev sets, {sst2} rows of SST-2 and {mrpc} of MRPC. The score is accuracy, for MRPC too.
 * **Chosen on dev**: the weights of the best epoch, the exit rule and its threshold, as the papers do. Scores at a
-  speed-up are therefore a little flattered; for a promise about new rows, calibrate on rows kept apart.
+  speed-up are therefore a little flattered; for new rows, choose on some rows and judge on others.
 * **Mean of 2 seeds**. Each seed has its own threshold. One standard error of an accuracy of 92 % on {sst2} rows is
   {error(92, sst2):.1f} points, of 85 % on {mrpc} rows {error(85, mrpc):.1f} points: most differences below are smaller.
 * **Noise**: *fastbert* and *fastbert, longer exits* share first stage, settings and seeds, yet their full depth differs

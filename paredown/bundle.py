@@ -133,6 +133,28 @@ def save(model: AdaptiveModel, folder: str | Path, dtype: str | torch.dtype | No
         (fresh / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 
+def save_plan(folder: str | Path, plan: Plan) -> None:
+    """Write another plan into a bundle, which must be one it can run; only its description changes, in one move.
+
+    What the plan before was worth goes; the scores after every layer stay.
+    """
+    folder = Path(folder)
+    facts = _facts(folder) | {"plan": plan.to_json()}
+    (facts.get("scores") or {}).pop("worth", None)
+    facts["sha256"][FACTS] = _seal(facts)
+    handle, fresh = tempfile.mkstemp(prefix=f".{FACTS}.", dir=folder)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(json.dumps(facts, indent=2) + "\n")
+        os.chmod(fresh, 0o644)
+        _sync(Path(fresh))
+        os.replace(fresh, folder / FACTS)
+    except BaseException:
+        os.unlink(fresh)
+        raise
+    _sync(folder)
+
+
 @contextmanager
 def staged(folder: str | Path) -> Iterator[Path]:
     """A temporary sibling to write into; it takes the folder's place when everything is on the disk."""

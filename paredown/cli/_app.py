@@ -15,15 +15,32 @@ import yaml
 from rich.console import Console
 from rich.markup import escape
 
+from paredown import __version__
 from paredown.cli._commands import Commands
+from paredown.cli._spelling import hint, understood
 from paredown.errors import BadSetting, Interrupted, ParedownError
 
 FAILED, INTERRUPTED = 1, 130  # exit codes; 2 is a command line that cannot be understood
 
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"paredown {__version__}")
+        raise typer.Exit
+
+
+def _group(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Makes the app a group, though no command is imported yet."""
+
+
 app = typer.Typer(
     name="paredown",
     cls=Commands,
-    callback=lambda: None,  # makes it a group, though no command is imported yet
+    callback=_group,
     help="Transformer encoders that spend compute only where it is needed.",
     epilog="--debug anywhere shows the traceback of an error.",
     no_args_is_help=True,
@@ -40,7 +57,7 @@ def main(words: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     _quiet_neighbours()
     try:
-        return int(app([word for word in words if word != "--debug"], standalone_mode=False) or 0)
+        return int(app(understood([word for word in words if word != "--debug"]), standalone_mode=False) or 0)
     except typer.Exit as end:
         return end.exit_code
     except typer.Abort:  # Ctrl-C where nothing is lost by it
@@ -60,6 +77,8 @@ def _say(error: Exception) -> int:
     usage = getattr(error, "exit_code", None)  # click's own errors know their code and how to show themselves
     if usage is not None and hasattr(error, "show"):
         error.show()
+        if (instead := hint(getattr(error, "option_name", ""))) is not None:
+            people.print(f"{error.option_name}: {instead}", highlight=False, soft_wrap=True)  # type: ignore[attr-defined]
         return int(usage)
     if not isinstance(error, (ParedownError, OSError)):
         raise error

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
+from safetensors import safe_open
 
-from paredown.bundle import FACTS
+from paredown.bundle import WEIGHTS
 from paredown.cli._app import AsJson, Config, app, print_json, results
 from paredown.cli._loading import check_place, first_line, is_bundle, load_any
 from paredown.cli.train import score_table
 from paredown.errors import BadBundle, CannotWalk
+from paredown.evaluation import Worth
 from paredown.model import AdaptiveModel
 from paredown.registry import heads
 
@@ -37,7 +38,6 @@ def info(
 
 def of_bundle(source: str) -> dict[str, Any]:
     model = load_any(source)
-    facts = json.loads((Path(source) / FACTS).read_text(encoding="utf-8"))
     return {
         "bundle": source,
         **_body(model),
@@ -51,9 +51,20 @@ def of_bundle(source: str) -> dict[str, Any]:
         "selector_size": model.selector_size,
         "plan": model.plan.to_json(),
         "plan_text": str(model.plan),
-        "scores": facts.get("scores"),
-        "certificate": facts.get("certificate"),
+        "reading": model.reading.to_json(),
+        "stored_as": _stored_as(Path(source)),
+        "scores": model.scores,
     }
+
+
+def _stored_as(folder: Path) -> list[str]:
+    """The types of the encoder's numbers in its files, which need not be those it is loaded in."""
+    found: set[str] = set()
+    for path in folder.glob("*.safetensors"):
+        if path.name != WEIGHTS:
+            with safe_open(path, "pt") as file:
+                found |= {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 (it is no dict)
+    return sorted(found)
 
 
 def of_stock(source: str) -> dict[str, Any]:
@@ -138,6 +149,8 @@ def _show(found: dict[str, Any]) -> None:
         results.print(_head_table(found["heads"]))
     if found.get("scores"):
         results.print(score_table(found["scores"]))
+    if (worth := (found.get("scores") or {}).get("worth")) is not None:
+        results.print(Worth.from_json(worth).table())
 
 
 def _bundle_lines(found: dict[str, Any]) -> dict[str, str]:
@@ -153,8 +166,9 @@ def _bundle_lines(found: dict[str, Any]) -> dict[str, str]:
         "doubt": "learned" if found["doubt"] else "none",
         "selectors": f"of size {found['selector_size']} before layers {choose}" if choose else "none",
         "plan": found["plan_text"],
+        "read with": ", ".join(f"{name}={value}" for name, value in found["reading"].items()) or "defaults",
+        "stored as": ", ".join(found["stored_as"]),
         "scores": f"dev {found['scores']['metric']}, below" if found["scores"] else "none",
-        "certificate": json.dumps(found["certificate"]) if found["certificate"] else "none",
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
+from paredown.errors import BadInput
 from paredown.evaluation.cost import Bill, Cost
 from paredown.evaluation.metrics import Metric, metric_for, metric_named
 from paredown.evaluation.record import record
@@ -38,6 +39,13 @@ class Worth:
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Worth:
+        try:
+            return cls(**data)
+        except TypeError as error:
+            raise BadInput(f"these are not the figures of a plan: {error}") from None
 
     def table(self, name: str = "dev") -> Table:
         """For people; `name` says which rows these are."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import paredown.cli
-from paredown.cli import COMMANDS, command
+from paredown.cli import COMMANDS, command, main
 from paredown.cli._commands import Listed
+from paredown.cli._spelling import INSTEAD, SAME, understood
+from paredown.errors import Interrupted
 
 LOOKS_ONLY = {"info"}  # does no work that could be foreseen
 
@@ -28,3 +32,48 @@ def test_the_list_of_commands_shows_the_help_that_a_command_has(name: str) -> No
 def test_every_module_without_an_underscore_is_a_command() -> None:
     modules = {path.stem for path in Path(paredown.cli.__file__).parent.glob("[a-z]*.py")}
     assert {name.rstrip("_") for name in modules} == set(COMMANDS)
+
+
+def test_the_version(capsys: Any) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"paredown {paredown.__version__}\n"
+
+
+@pytest.mark.parametrize("flag", SAME)
+def test_flags_of_transformers_are_understood(flag: str) -> None:
+    taken = {option for parameter in command("train").params for option in parameter.opts}
+    assert SAME[flag] in taken and flag not in taken
+    for written in (flag, flag.replace("-", "_").replace("__", "--", 1)):
+        assert understood(["train", written, "a_b", f"{written}=c_d"]) == [
+            "train",
+            SAME[flag],
+            "a_b",
+            f"{SAME[flag]}=c_d",
+        ]
+
+
+def test_a_model_behind_a_flag_is_the_argument() -> None:
+    assert understood(["train", "--model_name_or_path", "a_b"]) == ["train", "a_b"]
+    assert understood(["train", "--model-name-or-path=a_b"]) == ["train", "a_b"]
+
+
+@pytest.mark.parametrize("flag", INSTEAD)
+def test_for_other_flags_the_right_one_is_named(flag: str, capsys: Any) -> None:
+    assert main(["train", "model", flag.replace("-", "_").replace("__", "--", 1)]) == 2
+    assert INSTEAD[flag] in capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    "raised, code",
+    [(KeyboardInterrupt(), 130), (Interrupted("stopped", signal.SIGINT), 130), (Interrupted("stopped"), 143)],
+)
+def test_a_command_that_is_stopped_says_by_what(
+    raised: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def stop(source: str) -> None:
+        raise raised
+
+    command("info")
+    monkeypatch.setattr("paredown.cli.info.check_place", stop)
+    assert main(["info", "model"]) == code
+    assert "Traceback" not in capsys.readouterr().err

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from paredown import AdaptiveModel
-from paredown.bundle import FACTS, _seal
 from paredown.cli import main
+from paredown.evaluation import worth
+from paredown.reading import Reading
+from tests.evaluation.made import encoded
 from tests.families import adaptive, tiny
 
 
@@ -39,11 +41,12 @@ def test_a_bundle(model: AdaptiveModel, tmp_path: Path, capsys: Any) -> None:
     assert said["kind"] == "single_label" and said["labels"] == model.labels and said["family"] == "bert"
     assert (said["layers"], said["width"], said["head_layers"]) == (4, 32, [0, 1, 2])
     assert said["head"]["name"] == "pooler" and said["plan"] == model.plan.to_json() and said["doubt"] is True
-    assert said["scores"] is None and said["certificate"] is None
+    assert said["scores"] is None and said["stored_as"] == ["F32"] and said["reading"] == {}
     assert said["head_parameters"] == 3 * (32 * 32 + 32 + 32 * 3 + 3)
     assert main(["info", str(tmp_path / "b")]) == 0
     lines = capsys.readouterr().out
-    assert "entropy:0.9" in lines and "certificate   none" in lines and "pooler (pool=first)" in lines
+    assert "entropy:0.9" in lines and "pooler (pool=first)" in lines and "certificate" not in lines
+    assert "stored as     F32" in lines and "read with     defaults" in lines and "labels        LABEL_0" in lines
 
 
 def test_settings_from_a_file(model: AdaptiveModel, tmp_path: Path, capsys: Any) -> None:
@@ -53,17 +56,15 @@ def test_settings_from_a_file(model: AdaptiveModel, tmp_path: Path, capsys: Any)
     assert json.loads(capsys.readouterr().out)["bundle"] == str(tmp_path / "b")
 
 
-def test_scores_are_shown(model: AdaptiveModel, tmp_path: Path, capsys: Any) -> None:
+def test_scores_and_reading_are_shown(model: AdaptiveModel, tmp_path: Path, capsys: Any) -> None:
+    model.reading = Reading(max_length=48, text_column="review")
+    model.scores = {"metric": "accuracy", "per_layer": {"1": 0.8125, "2": 0.875}}
+    model.scores["worth"] = worth(model, encoded("single_label", [5] * 16)).to_json() | {"score": 0.4375}
     model.save_pretrained(tmp_path / "b")
-    path = tmp_path / "b" / FACTS
-    facts = json.loads(path.read_text())
-    facts["scores"] = {"metric": "accuracy", "per_layer": {"1": 0.8125, "2": 0.875}}
-    facts["sha256"].pop(FACTS)
-    facts["sha256"][FACTS] = _seal(facts)
-    path.write_text(json.dumps(facts))
-    assert found(capsys, tmp_path / "b")["scores"]["per_layer"] == {"1": 0.8125, "2": 0.875}
+    assert found(capsys, tmp_path / "b")["scores"] == model.scores
     assert main(["info", str(tmp_path / "b")]) == 0
-    assert "87.50" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "87.50" in shown and "43.75" in shown and "max_length=48, text_column=review" in shown
 
 
 def test_a_bundle_without_heads(tokenizer: Any, tmp_path: Path, capsys: Any) -> None:

@@ -233,7 +233,7 @@ def test_a_signal_ends_it_after_the_chunk(
 
     with monkeypatch.context() as patch:
         patch.setattr(AdaptiveModel, "predict", stop)
-        assert run(bundle, rows, out, *FAST) == 143
+        assert run(bundle, rows, out, *FAST) == 128 + number
     assert "stopped after 64 rows; run it again, without --restart, to go on" in capsys.readouterr().err
     assert run(bundle, rows, out, *FAST) == 0
     assert "300 rows" in (said := capsys.readouterr().err) and "went on after 64" in said

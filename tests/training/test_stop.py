@@ -32,7 +32,7 @@ children = multiprocessing.get_context(
     "forkserver"
 )  # one import of torch for all children, in a process without threads
 children.set_forkserver_preload(["tests.training.tiny", "paredown.training"])
-STOPPED = 3  # exit code of a child that was asked to stop and did
+STOPPED = 100  # exit code of a child that was asked to stop and did, before the number of the signal is added
 
 
 def learn(output: Path, seen: Any = None, delay: float = 0.0, **settings: Any) -> AdaptiveModel:
@@ -51,8 +51,8 @@ def learn(output: Path, seen: Any = None, delay: float = 0.0, **settings: Any) -
 def child(output: Path, seen: Any, delay: float) -> None:
     try:
         learn(output, seen, delay)
-    except Interrupted:
-        os._exit(STOPPED)
+    except Interrupted as error:
+        os._exit(STOPPED + error.signal)
 
 
 def started(output: Path, steps: int, delay: float) -> Any:
@@ -72,7 +72,7 @@ def test_a_signal_saves_and_the_run_goes_on_to_the_same_bits(sent: int, tmp_path
     process = started(tmp_path / "stopped", steps=7, delay=0.05)
     os.kill(process.pid, sent)
     process.join(10)
-    assert process.exitcode == STOPPED
+    assert process.exitcode == STOPPED + sent
     found = Checkpoints(tmp_path / "stopped").newest()
     assert found is not None and found.step >= 7 and found.step % 5 != 0
     assert bits(learn(tmp_path / "stopped")) == bits(learn(tmp_path / "whole"))

@@ -1,0 +1,65 @@
+"""`paredown plan`: the plan of a bundle, shown or changed; its weights stay as they are."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from paredown.bundle import save_plan
+from paredown.cli._app import AsJson, Config, DryRun, app, print_json, results
+from paredown.cli._loading import Reduce, changed, load_bundle
+from paredown.errors import BadSetting
+from paredown.model import AdaptiveModel
+from paredown.plan import Plan
+
+Option = typer.Option
+
+
+@app.command()
+def plan(
+    bundle: Annotated[str, typer.Argument(help="A bundle.")],
+    exit: Annotated[str | None, Option(help="When a row may leave: entropy:0.3, patience:4, …, none.")] = None,
+    reduce: Reduce = None,
+    depth: Annotated[
+        str | None, Option(help="Which layers run: a number for the first so many, 0,2,4 for these, or all.")
+    ] = None,
+    whole: Annotated[str | None, Option("--plan", help="A whole plan as JSON.")] = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """Show the plan of a bundle, or write another one into it; every later use of the bundle then follows it."""
+    model = load_bundle(bundle)
+    if whole is not None and (exit, reduce, depth) != (None, None, None):
+        raise BadSetting("--plan says all that --exit, --reduce and --depth say; give either")
+    before = model.plan
+    after = _deep(model, changed(before, exit, reduce), depth) if whole is None else Plan.from_json(whole)
+    model.check(after)
+    saved = after != before and not dry_run
+    if saved:
+        save_plan(bundle, after)
+    if as_json:
+        said = {"bundle": bundle, "plan": after.to_json(), "plan_text": str(after), "before": before.to_json()}
+        return print_json({**said, "saved": saved})
+    results.print(str(after), highlight=False, soft_wrap=True)
+    if after != before:
+        done = f"saved in {bundle}" if saved else "nothing was saved"
+        results.print(f"before: {before}; {done}", highlight=False, soft_wrap=True)
+
+
+def _deep(model: AdaptiveModel, plan: Plan, depth: str | None) -> Plan:
+    """The plan with the layers that --depth names."""
+    if depth is None:
+        return plan
+    if depth.strip().lower() == "all":
+        return plan.but(depth=None)
+    try:
+        numbers = tuple(int(part) for part in depth.split(","))
+    except ValueError:
+        raise BadSetting(f"--depth is a number, several with commas between them, or all; not {depth!r}") from None
+    if len(numbers) > 1:
+        return plan.but(depth=numbers)
+    if not 1 <= numbers[0] <= model.walk.own:
+        raise BadSetting(f"--depth {depth}: the encoder has {model.walk.own} layers")
+    return plan.but(depth=tuple(range(numbers[0])))
