@@ -8,11 +8,13 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import logging
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,21 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from paredown.errors import BadBundle, BadSetting, ParedownError
-from paredown.kinds import KINDS
+from paredown.kinds import KINDS, Kind
 from paredown.model import AdaptiveModel
 from paredown.numbers import check_before_saving, dtype_named, non_finite
 from paredown.plan import Plan
+from paredown.pretrained import (
+    config_facts,
+    hub_settings,
+    in_their_order,
+    is_numbered,
+    kept_labels,
+    kind_of,
+    labels_of,
+    name_labels,
+    stock_of,
+)
 from paredown.reading import Reading
 from paredown.registry import heads
 
@@ -43,8 +56,10 @@ ABSENT: dict[str, Any] = {
     "reading": {},
 }
 SECTIONS = {"format", "kind", "sha256", *ABSENT}
-# Loaders of folders that transformers cannot read, by the model_type of their config.json; `published` adds its own.
-FOREIGN: dict[str, Callable[..., AdaptiveModel]] = {}
+# Loaders of what transformers cannot read, by the model_type of a config.json, or FILE; `published` adds its own.
+FOREIGN: dict[str, Callable[[str | Path, Wanted], AdaptiveModel]] = {}
+FILE = "file"
+log = logging.getLogger(__name__)
 
 
 def load(
@@ -55,38 +70,26 @@ def load(
     labels: list[str] | None = None,
     plan: Plan | dict[str, Any] | str | None = None,
     depth: int | None = None,
+    tokenizer: Any = None,
     dtype: str | torch.dtype | None = None,
     **stock_settings: Any,
 ) -> AdaptiveModel:
-    """A model from a bundle, a Hugging Face folder or a hub id.
+    """A model from a bundle, a Hugging Face folder or hub id, or a published file (ElasticBERT, UER).
 
     `task` is a kind of answer (single_label, multi_label, regression, token_label, span, supported_span, choice,
-    marked) or a task of the catalogue; a bundle knows its own, and so does a checkpoint for multiple choice. `depth`
-    keeps the first so many layers. Weights are float32 in memory whatever the file holds, unless `dtype` says
+    marked) or a task of the catalogue; a bundle knows its own, and so does a checkpoint for multiple choice. Where
+    the labels asked for are not those of the checkpoint, its classifier and heads are left out and a new classifier
+    is made, which is logged. `depth` keeps the first so many layers. `tokenizer` is one, or a folder or vocabulary
+    file, in place of the source's own. Weights are float32 in memory whatever the file holds, unless `dtype` says
     otherwise: float16 or bfloat16 to infer in, auto as stored. Other settings (revision, attn_implementation, …) go to
     transformers.
     """
-    from paredown.pretrained import chooses_options, kind_of, labels_of, stock_of  # imports transformers
-
     folder = Path(source)
-    wanted = dtype if dtype == "auto" else dtype_named(dtype)
-    stock_wants = {**stock_settings, "dtype": wanted}
-    facts = _facts(folder) if (folder / FACTS).is_file() else None
-    if facts is not None:
-        _verify(folder, facts)
-        if task is not None or num_labels is not None or labels is not None:
-            raise BadSetting(f"{folder} is a bundle and knows its own task and labels; leave task and labels out")
-        kind = KINDS[facts["kind"]]
-        model = AdaptiveModel(*stock_of(source, kind, None, stock_wants, complete=True), kind)
-        _restore(model, folder, facts)
-    elif (foreign := _foreign(folder)) is not None:
-        model = foreign(folder, task=task, num_labels=num_labels, labels=labels, depth=depth, **stock_settings)
-        model.to(torch.float32 if wanted == "auto" else wanted)
-    else:
-        chooses = chooses_options(source, stock_settings)
-        kind, known = kind_of("choice" if task is None and chooses else task)
-        names = labels_of(kind, num_labels, labels or known)
-        model = AdaptiveModel(*stock_of(source, kind, names, stock_wants, chooses and kind.grouped), kind)
+    numbers = dtype if dtype == "auto" else dtype_named(dtype)
+    wanted = Wanted(task, num_labels, labels, depth, tokenizer, {**stock_settings, "dtype": numbers})
+    model = _bundled(folder, wanted) if (folder / FACTS).is_file() else from_checkpoint(source, wanted)
+    if isinstance(numbers, torch.dtype):
+        model.to(numbers)
     if plan is not None:
         model.plan = Plan.of(plan)
     if depth is not None:
@@ -103,6 +106,63 @@ def load(
         if parameter.data_ptr() % 64:
             parameter.data = parameter.data.clone()
     return model.eval()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a model is loaded for."""
+
+    task: str | None = None
+    num_labels: int | None = None
+    labels: list[str] | None = None
+    depth: int | None = None  # of the first layers; None: all
+    tokenizer: Any = None  # in place of the source's own
+    settings: dict[str, Any] = field(default_factory=dict)  # for transformers
+
+    def answers(self, usual: str | None = None) -> tuple[Kind, list[str] | None]:
+        """The kind of answer, where no task says so the usual one, and the labels where they are known."""
+        kind, known = kind_of(usual if self.task is None else self.task)
+        return kind, labels_of(kind, self.num_labels, self.labels or known)
+
+
+def from_checkpoint(source: str | Path, wanted: Wanted) -> AdaptiveModel:
+    """A model from anything that is not a bundle."""
+    described = config_facts(source, hub_settings(wanted.settings))
+    import_module("paredown.published")  # adds its loaders
+    family = FILE if Path(source).is_file() else str(described.get("model_type"))
+    if family in FOREIGN:
+        return FOREIGN[family](source, wanted)
+    chooses = any(str(name).endswith("ForMultipleChoice") for name in described.get("architectures") or ())
+    kind, names = wanted.answers("choice" if chooses else None)
+    stock = stock_of(source, kind, names, wanted.settings, chooses and kind.grouped, wanted.tokenizer)
+    return AdaptiveModel(*stock, kind)
+
+
+def _bundled(folder: Path, wanted: Wanted) -> AdaptiveModel:
+    """A bundle's model; of one that answers something else than what is wanted, the encoder."""
+    facts = _facts(folder)
+    _verify(folder, facts)
+    own = KINDS[facts["kind"]]
+    model = AdaptiveModel(*stock_of(folder, own, None, wanted.settings, True, wanted.tokenizer), own)
+    kind, names = wanted.answers(own.name)
+    kept = _kept(model.labels, names) if kind == own else None
+    if kept is None:
+        model = AdaptiveModel(*stock_of(folder, kind, names, wanted.settings, tokenizer=wanted.tokenizer), kind)
+        log.warning("%s was trained to answer something else: its encoder is kept, its exits are not", folder)
+    _restore(model, folder, facts, whole=kept is not None)
+    if kept:
+        name_labels(model.config, kept)
+    return model
+
+
+def _kept(theirs: list[str], names: list[str] | None) -> list[str] | None:
+    """A bundle's labels as they shall be called; None where others are wanted."""
+    if names is None or set(names) <= set(theirs):  # rows need not have all labels
+        return theirs
+    kept = kept_labels(theirs, names)
+    if kept is None or is_numbered(names):
+        return None if kept is None else theirs
+    return in_their_order(names, kept)
 
 
 def save(model: AdaptiveModel, folder: str | Path, dtype: str | torch.dtype | None = None) -> None:
@@ -186,13 +246,6 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _foreign(folder: Path) -> Callable[..., AdaptiveModel] | None:
-    from paredown.pretrained import model_type
-
-    import_module("paredown.published")
-    return FOREIGN.get(model_type(folder))
-
-
 def _converted(stock: Any, dtype: torch.dtype) -> Any:
     """The model itself where its weights are of that type, else a copy of which config.json tells the truth."""
     found = {parameter.dtype for parameter in stock.parameters()}
@@ -206,8 +259,8 @@ def _own_weights(model: AdaptiveModel, dtype: torch.dtype | None = None) -> dict
     return {name: value.detach().to("cpu", dtype).contiguous() for name, value in state.items()}
 
 
-def _restore(model: AdaptiveModel, folder: Path, facts: dict[str, Any]) -> None:
-    model.other_sections = {name: value for name, value in facts.items() if name not in SECTIONS}
+def _restore(model: AdaptiveModel, folder: Path, facts: dict[str, Any], whole: bool) -> None:
+    """Put back what a bundle holds beside its Hugging Face model; `whole` or only what belongs to no labels."""
     facts = ABSENT | facts
     try:
         chosen = facts["selectors"]
@@ -218,14 +271,16 @@ def _restore(model: AdaptiveModel, folder: Path, facts: dict[str, Any]) -> None:
             raise BadBundle(f"{folder / FACTS}: more layers were grown than the encoder has")
         if facts["grown_like"]:
             model.grow_layers(facts["grown_like"])
-        if facts["head"] is not None:
+        if whole and facts["head"] is not None:
             model.grow_heads(heads.from_json(facts["head"]), facts["head_layers"])
-        if facts["doubt"]:
+        if whole and facts["doubt"]:
             model.grow_doubt()
         if chosen["layers"]:
             model.grow_selectors(**chosen)
         ours = _own_weights(model)
         saved = _prices(ours) | load_file(folder / WEIGHTS)
+        if not whole:
+            saved = {name: value for name, value in saved.items() if not name.startswith(("heads.", "doubt."))}
         if saved.keys() != ours.keys() or any(saved[name].shape != ours[name].shape for name in ours):
             raise BadBundle(f"{folder / WEIGHTS} does not hold the weights its {FACTS} describes")
         with torch.no_grad():
@@ -234,8 +289,11 @@ def _restore(model: AdaptiveModel, folder: Path, facts: dict[str, Any]) -> None:
                     parameter.copy_(saved[name])
         if bad := non_finite(_own_weights(model)):
             raise BadBundle(f"{folder / WEIGHTS}: {bad}")
-        model.plan, model.scores = Plan.from_json(facts["plan"]), facts["scores"]
-        model.reading = Reading.from_json(facts["reading"])
+        plan = Plan.from_json(facts["plan"])
+        model.plan = plan if whole else plan.but(exit=None)
+        if whole:
+            model.scores, model.reading = facts["scores"], Reading.from_json(facts["reading"])
+            model.other_sections = {name: value for name, value in facts.items() if name not in SECTIONS}
         model.check(model.plan)
     except (KeyError, TypeError, RuntimeError, SafetensorError) as error:  # RuntimeError: heads too large to build
         raise BadBundle(f"{folder / FACTS} is not a complete description: {error!r}") from error

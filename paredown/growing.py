@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,6 +31,7 @@ class HeadShape:
     dropout: float
     pooler: nn.Linear | None  # the encoder's own, to start from or to share
     words: tuple[int, ...] | None = None  # vocabulary and width of the encoder's word embeddings
+    poolers: Mapping[int, nn.Linear] = field(default_factory=dict)  # by layer, pre-trained each for its own
 
 
 class Selector(nn.Module):
@@ -59,6 +60,7 @@ class Growing(nn.Module):
         self.walk = Walk(stock)
         self.grown = nn.ModuleList()  # layers that were appended to the encoder's own
         self.grown_like: tuple[int, ...] = ()  # the layer each of them began as
+        self.poolers: dict[int, nn.Linear] = {}  # pre-trained for single layers: what pooler heads begin as
         self.head: Any = None  # the spec all heads were built from
         self.heads = nn.ModuleDict()  # by layer number
         self.doubt: nn.Linear | None = None  # learned estimate of a head being wrong, shared by all heads
@@ -108,7 +110,8 @@ class Growing(nn.Module):
         config: Any = self.stock.config
         dropout = next((getattr(config, n) for n in ("hidden_dropout_prob", "dropout") if hasattr(config, n)), 0.1)
         facts = (self.walk.width, config.num_labels, wanted, self.kind.per_token, float(dropout or 0.0))
-        shape = HeadShape(*facts, self.walk.pooler, tuple(self.stock.get_input_embeddings().weight.shape))
+        words = tuple(self.stock.get_input_embeddings().weight.shape)
+        shape = HeadShape(*facts, self.walk.pooler, words, self.poolers)
         self.head = spec
         for layer, head in spec.build(shape).items():
             self.heads[str(layer)] = self._ready(head)

@@ -347,7 +347,7 @@ KINDS: dict[str, Kind] = {
         MultiLabel("multi_label", "multi_label_classification"),
         Regression("regression", "regression"),
         TokenLabel("token_label", None, "AutoModelForTokenClassification", per_token=True, per_word=True),
-        Span("span", None, "AutoModelForQuestionAnswering", per_token=True),
+        Span("span", None, "AutoModelForQuestionAnswering", per_token=True, outputs=("start", "end")),
         SupportedSpan(
             "supported_span",
             None,

@@ -11,12 +11,15 @@ import typer
 
 from paredown.bundle import FACTS
 from paredown.errors import BadBundle, BadSetting
-from paredown.evaluation.questions import ASKED
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.reading import Reading
 from paredown.registry import methods
 
+WEIGHTS = (".bin", ".pt", ".pth", ".safetensors")
+Tokenizer = Annotated[
+    str | None, typer.Option(help="A folder, hub id or vocabulary file, where the model comes without or with another.")
+]
 Reduce = Annotated[
     str | None,
     typer.Option(help="Which tokens stay: selector:0.5, fixed_share:0.5, attention:0.5, …, none; default: the plan's."),
@@ -43,7 +46,9 @@ def check_place(source: str) -> None:
     """A path that is not there must not be asked of the hub, which knows only `name` and `owner/name`."""
     path = Path(source)
     if path.is_file():
-        raise BadBundle(f"{source} is a file; a model is a folder or a hub id")
+        if path.suffix in WEIGHTS:
+            return
+        raise BadBundle(f"{source} is a file; a model is a folder, a hub id or a weights file ({', '.join(WEIGHTS)})")
     looks_local = path.is_absolute() or source.startswith((".", "~")) or len(path.parts) > 2 or source.endswith("/")
     if looks_local and not path.is_dir():
         raise BadBundle(f"{source}: there is no such folder")
@@ -72,21 +77,16 @@ def model_for(
     depth: int | None = None,
     reduce: str | None = None,
     reading: Reading | None = None,
+    tokenizer: str | None = None,
 ) -> AdaptiveModel:
-    """A model to train on rows: new answers for an encoder, those it has for a bundle, if they are the rows'."""
+    """A model to train on rows; answers that it has learned are kept where they are the rows'."""
     torch.manual_seed(seed)  # a new classifier is random
-    new = {} if is_bundle(source) else {"task": rows.kind, "labels": list(rows.labels)}
-    model = load_any(source, depth=depth, **new)
+    labels = list(rows.labels) or None
+    model = load_any(source, depth=depth, task=rows.kind, labels=labels, tokenizer=tokenizer)
     model.reading = (reading or Reading()).over(model.reading)
     if reduce is not None:
         model.plan = changed(model.plan, None, reduce)
         model.check(model.plan)
-    if new:
-        return model
-    nameless = rows.kind in ("regression", *ASKED)
-    if model.kind.name != rows.kind or not (nameless or set(model.labels) == set(rows.labels)):
-        theirs = rows.kind if nameless else f"{rows.kind} rows labelled {', '.join(rows.labels)}"
-        raise BadSetting(f"{source} answers {model.kind.name} with {', '.join(model.labels)}, not {theirs}")
     return model
 
 

@@ -26,7 +26,7 @@ from paredown.kinds import KINDS
 from paredown.methods.elastic_pretrain import ElasticPretrain, exit_losses
 from paredown.methods.elastic_pretrain.words import start_words
 from paredown.model import AdaptiveModel
-from paredown.pretrained import model_type
+from paredown.pretrained import config_facts
 from paredown.published import load_elasticbert, save_elasticbert
 from paredown.registry import methods
 from paredown.tasks.corpus import LABELS, Corpus
@@ -122,7 +122,7 @@ def _model(source: str, from_scratch: bool, seed: int) -> AdaptiveModel:
     check_place(source)
     if from_scratch:
         return _fresh(source, seed)
-    if model_type(Path(source)) == "elasticbert":
+    if config_facts(source, {}).get("model_type") == "elasticbert":
         return load_elasticbert(source, pretraining=True)
     if not is_bundle(source):
         return load_any(source, labels=list(LABELS))

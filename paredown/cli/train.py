@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +15,7 @@ from rich.table import Table
 from paredown.cli._app import AsJson, Config, DryRun, app, print_json, results
 from paredown.cli._data import Data, LabelColumn, PairColumn, SkipBadRows, Source, Task, TextColumn, metrics_of
 from paredown.cli._held_out import HeldOut
-from paredown.cli._loading import Device, Reduce, device_named, method_settled, model_for
+from paredown.cli._loading import Device, Reduce, Tokenizer, device_named, method_settled, model_for
 from paredown.errors import BadSetting
 from paredown.evaluation import Cost, metric_named, record
 from paredown.evaluation.elue import static_point
@@ -34,12 +36,13 @@ Option = typer.Option
 
 @app.command()
 def train(
-    model: Annotated[str, typer.Argument(help="A Hugging Face folder or hub id, or a bundle to train further.")],
+    model: Annotated[str, typer.Argument(help="A Hugging Face folder, hub id or weights file, or a bundle.")],
     output: Annotated[Path, Option("--output", "-o", help="Folder of the run; the bundle ends in OUTPUT/model.")],
     method: Annotated[list[str] | None, Option("--method", "-m", help="fastbert, joint:distill=1.0, …")] = None,
     depth: Annotated[list[int] | None, Option(min=1, help="So many first layers; several: a model of each.")] = None,
     head: Annotated[str | None, Option(help="Which head, for every method: attention, pooler, …")] = None,
     reduce: Reduce = None,
+    tokenizer: Tokenizer = None,
     task: Task = None,
     data: Data = None,
     train: Annotated[str | None, Option(help="File or Hub dataset with labelled rows.")] = None,
@@ -84,17 +87,18 @@ def train(
     more = source.more(unlabelled, found.kind) if unlabelled else None
     chosen = [method_settled(text, head=head, epochs=epochs, lr=lr) for text in method or ["fastbert"]]
     folders = _folders(output, sorted(set(depth or ()), reverse=True))
-    first = model_for(model, found, seed, next(iter(folders)), reduce)
+    new = partial(model_for, model, found, seed, reduce=reduce, reading=reading, tokenizer=tokenizer)
+    first = new(depth=next(iter(folders)))
+    models = chain([first], (new(depth=each) for each in [*folders][1:]))
     extra = more.rows if more else None
     ready = TrainingData.read(first, found.rows, extra, held.rows if held else None, max_length)  # once for all depths
     judged = HeldOut.read(source, test, first, max_length, found) if test else None
     if dry_run:
-        stages = [_foresee(model_for(model, found, seed, each, reduce), chosen, ready, batch_size) for each in folders]
+        stages = [_foresee(each, chosen, ready, batch_size) for each in models]
         return _show_stages([stage for its in stages for stage in its], as_json)
     metric = metric_named(metrics_of(held, task)[0], held.groups) if held else None
     made = Made(metric, ready, judged)
-    for each, folder in folders.items():
-        adaptive = model_for(model, found, seed, each, reduce, reading)
+    for folder, adaptive in zip(folders.values(), models, strict=True):
         report = run(
             adaptive,
             chosen,

@@ -15,14 +15,14 @@ from paredown.registry import heads
 @dataclass(frozen=True)
 class Pooler(HeadSpec):
     def heads(self, shape: HeadShape) -> list[Head]:
-        return [PoolerHead(shape, own_pooler(shape), self.pool) for _ in shape.layers]
+        return [PoolerHead(shape, own_pooler(shape, layer), self.pool) for layer in shape.layers]
 
 
 @heads.register("shared_pooler")
 @dataclass(frozen=True)
 class SharedPooler(HeadSpec):
     def heads(self, shape: HeadShape) -> list[Head]:
-        dense = shape.pooler if shape.pooler is not None else own_pooler(shape)
+        dense = shape.pooler if shape.pooler is not None else own_pooler(shape, shape.layers[-1])
         return [PoolerHead(shape, dense, self.pool) for _ in shape.layers]
 
 
@@ -41,6 +41,7 @@ class PoolerHead(Head):
         return self.out(self.dropout(feature))
 
 
-def own_pooler(shape: HeadShape) -> nn.Linear:
-    """The encoder's own pooler to start from, where it has one."""
-    return plain(nn.Linear(shape.width, shape.width)) if shape.pooler is None else copied(shape.pooler)
+def own_pooler(shape: HeadShape, layer: int) -> nn.Linear:
+    """A pooler that starts as the one pre-trained for this layer, else as the encoder's own, where there is one."""
+    known = shape.poolers.get(layer, shape.pooler)
+    return plain(nn.Linear(shape.width, shape.width)) if known is None else copied(known)

@@ -20,7 +20,7 @@ class Pretraining(HeadSpec):
     def heads(self, shape: HeadShape) -> list[Head]:
         vocabulary, size = shape.words or (0, shape.width)
         bias = nn.Parameter(torch.zeros(vocabulary))  # one for all layers, as the word embeddings are
-        return [PretrainingHead(shape, own_pooler(shape), self.pool, size, bias) for _ in shape.layers]
+        return [PretrainingHead(shape, own_pooler(shape, layer), self.pool, size, bias) for layer in shape.layers]
 
 
 class PretrainingHead(PoolerHead):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import BertConfig, BertModel
 
 from paredown.errors import BadBundle, BadSetting
 from paredown.kinds import Kind
@@ -58,6 +59,14 @@ def adopt(
     return model.eval()
 
 
+def check_encoder(path: Path, config: BertConfig, weights: dict[str, Tensor], theirs: Callable[[str], str]) -> None:
+    """Raise BadBundle where weights under the names of a BERT (bert.…) are not all of its encoder, pooler apart."""
+    with torch.device("meta"):
+        drawn = BertModel(config)
+    pooler = frozenset(f"bert.pooler.dense.{part}" for part in ("weight", "bias"))
+    _compare(path, _shapes(drawn, "bert."), weights, pooler, theirs)
+
+
 def count_layers(path: Path, names: Iterable[str], pattern: str) -> int:
     """How many layers the names speak of; gaps show up later as missing names."""
     if not (numbers := {found[1] for name in names if (found := re.match(pattern, name))}):
@@ -65,7 +74,7 @@ def count_layers(path: Path, names: Iterable[str], pattern: str) -> int:
     return len(numbers)
 
 
-def shape_of(path: Path, tensors: dict[str, Tensor], name: str, dims: int) -> torch.Size:
+def shape_of(path: Path, tensors: Mapping[str, Tensor], name: str, dims: int) -> torch.Size:
     if name not in tensors:
         raise BadBundle(f"{path}: missing: {name}")
     if tensors[name].dim() != dims or 0 in tensors[name].shape:

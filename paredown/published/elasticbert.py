@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,21 +12,34 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
-from paredown.bundle import FOREIGN, staged
+from paredown.bundle import FOREIGN, Wanted, staged
 from paredown.errors import BadBundle, BadSetting
 from paredown.heads import Pooler, Pretraining, SharedPooler
 from paredown.kinds import KINDS, Kind
 from paredown.model import AdaptiveModel
 from paredown.numbers import check_before_saving
 from paredown.plan import Plan
-from paredown.pretrained import kind_of, labels_of
-from paredown.published._adopt import adopt, complain, count_layers, label_names, shape_of, tokenizer_in
+from paredown.pretrained import (
+    built,
+    folder_of,
+    hub_settings,
+    in_their_order,
+    is_numbered,
+    kept_labels,
+    kind_of,
+    labels_of,
+    said_labels,
+    tokenizer_of,
+)
+from paredown.published._adopt import adopt, check_encoder, complain, count_layers, label_names, shape_of, tokenizer_in
 from paredown.published._folder import bert_settings, facts_beside, known_labels, weights_in
 from paredown.tensors import read_tensors
 
+log = logging.getLogger(__name__)
+PARTS = ("weight", "bias")
 POOLER = "elasticbert.encoder.pooler.{}.dense"
 # Classifiers of every layer (dynamic fine-tuning), of the last (static), and of the order of two sentences.
 EACH, ONE, ORDER = "classifiers.{}", "classifier", "sop_classifier.classifiers.{}"
@@ -122,6 +136,71 @@ def load_elasticbert(
         model.stock.bert.pooler.dense.load_state_dict(head.dense.state_dict())
         model.stock.classifier.load_state_dict(head.out.state_dict())
     return model
+
+
+def start_from_elasticbert(source: str | Path, wanted: Wanted) -> AdaptiveModel:
+    """A model from a folder or hub id: as it was fine-tuned, where it answers what is wanted; else an encoder to
+    train, without heads, whose poolers are what pooler heads begin as.
+    """
+    folder = folder_of(source, hub_settings(wanted.settings))
+    path = weights_in(folder)
+    facts, tensors = _facts(path), _tensors(path, pretraining=False)
+    layers = _layers(path, tensors, facts)
+    poolers = [layer for layer in range(layers) if f"{POOLER.format(layer)}.weight" in tensors]
+    depth = poolers[0] + 1 if wanted.depth is None and len(poolers) == 1 < layers else wanted.depth
+    tokenizer = None if wanted.tokenizer is None else tokenizer_of(wanted.tokenizer, {})
+    kind, names = wanted.answers()
+    theirs = _learned_labels(path, tensors, facts)
+    kept = None if theirs is None or kind.per_token else kept_labels(theirs, names)
+    if theirs is not None and kept is not None:
+        named = None if names is None or is_numbered(names) else in_their_order(names, kept)
+        return load_elasticbert(folder, depth=depth, task=wanted.task, labels=named, tokenizer=tokenizer)
+    if theirs is not None:
+        log.warning("%s answers %s, not what is wanted: its encoder is kept", source, said_labels(theirs))
+    if names is None:
+        names = known_labels(facts, len(facts.get("id2label") or ()))
+    model = _encoder(path, tensors, facts, depth or layers, kind, names, wanted.settings)
+    model.tokenizer = tokenizer_in(folder, BertTokenizer) if tokenizer is None else tokenizer
+    if not kind.per_token:
+        model.poolers = {layer: _linear(tensors, POOLER.format(layer)) for layer in poolers}
+        log.info("%s: heads of the kind pooler begin as its pre-trained poolers, other heads are new", source)
+    return model
+
+
+def _learned_labels(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> list[str] | None:
+    """What the file's classifiers answer; None where it has none."""
+    name = next((name for name in (f"{EACH.format(0)}.weight", f"{ONE}.weight") if name in tensors), None)
+    if name is None:
+        return None
+    number = shape_of(path, tensors, name, 2)[0]
+    return known_labels(facts, number) or [f"LABEL_{index}" for index in range(number)]
+
+
+def _encoder(
+    path: Path,
+    tensors: dict[str, Tensor],
+    facts: dict[str, Any],
+    depth: int,
+    kind: Kind,
+    names: list[str] | None,
+    settings: dict[str, Any],
+) -> AdaptiveModel:
+    """The encoder with the pooler of the last layer that runs, and a new classifier."""
+    layers = _layers(path, tensors, facts)
+    config = BertConfig(**bert_settings(path, tensors, "elasticbert", layers, facts))
+    body = {name: value for name, value in tensors.items() if not SPARE.fullmatch(name)}
+    weights = {re.sub(r"^elasticbert\.", "bert.", name): value for name, value in body.items()}
+    check_encoder(path, config, weights, lambda name: re.sub(r"^bert\.", "elasticbert.", name))
+    last = POOLER.format(depth - 1)
+    weights |= {f"bert.pooler.dense.{part}": tensors[f"{last}.{part}"] for part in PARTS if f"{last}.{part}" in tensors}
+    return AdaptiveModel(built(path, config, weights, kind, names, settings), None, kind)
+
+
+def _linear(tensors: dict[str, Tensor], name: str) -> nn.Linear:
+    weight, bias = (tensors[f"{name}.{part}"].float() for part in PARTS)
+    made = nn.Linear(weight.shape[1], weight.shape[0])
+    made.load_state_dict({"weight": weight, "bias": bias})
+    return made
 
 
 def save_elasticbert(model: AdaptiveModel, folder: str | Path) -> None:
@@ -269,4 +348,4 @@ def _layout_of(model: AdaptiveModel) -> Layout:
     return Layout(depth, heads, depth - 1, ORDER if words else EACH, words)
 
 
-FOREIGN["elasticbert"] = load_elasticbert
+FOREIGN["elasticbert"] = start_from_elasticbert

@@ -49,6 +49,7 @@ def test_text_in_an_encoder_out(encoder: Path, text: Path, tmp_path: Path, capsy
     assert model.labels == ["in order", "swapped"] and model.head_layers == (0, 1, 2, 3)
 
     tuned = AdaptiveModel.from_pretrained(tmp_path / "run" / "elasticbert", labels=["bad", "good"])
+    tuned.grow_heads("pooler")
     assert torch.equal(tuned.heads["1"].dense.weight, model.heads["1"].dense.weight)
     for source in ("elasticbert", "model"):  # and on from there
         again = tmp_path / f"again_{source}"

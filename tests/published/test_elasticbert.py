@@ -400,7 +400,71 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
 def test_from_pretrained_knows_the_layout(tmp_path: Path) -> None:
     path = folder(tmp_path / "a", state())
     model = AdaptiveModel.from_pretrained(path, task="rte")
-    assert model.labels == ["entailment", "not_entailment"] and len(model.heads) == LAYERS - 1
+    assert model.labels == ["entailment", "not_entailment"] and not model.heads
     assert AdaptiveModel.from_pretrained(path, depth=2).depth == (0, 1)
     with pytest.raises(BadSetting, match="leave depth out"):
         AdaptiveModel.from_pretrained(path, depth=2, plan=Plan(depth=(0,)))
+
+
+# Training from it
+
+
+@FILES
+@pytest.mark.parametrize("method", ["joint", "fastbert", "deebert", "theseus", "finetune", "elasticbert"])
+def test_every_method_starts_from_it(file: str, method: str, tmp_path: Path) -> None:
+    model = AdaptiveModel.from_pretrained(folder(tmp_path / "a", theirs := state(), file), labels=["no", "yes"])
+    made = methods.make(method)
+    made.check(model)
+    made.grow(model)
+    if model.head is not None and model.head.name == "pooler":
+        for layer, head in model.heads.items():
+            expected = theirs[f"elasticbert.encoder.pooler.{layer}.dense.weight"]
+            assert torch.equal(head.dense.weight, expected)  # type: ignore[union-attr]
+    last = theirs[f"elasticbert.encoder.pooler.{LAYERS - 1}.dense.weight"]
+    assert torch.equal(model.stock.bert.pooler.dense.weight, last)
+
+
+def test_any_kind_of_answer_starts_from_it(tmp_path: Path) -> None:
+    path, theirs = folder(tmp_path / "a", state()), state()
+    for task, names in (("token_label", ["O", "B"]), ("span", None), ("regression", None), ("choice", None)):
+        model = AdaptiveModel.from_pretrained(path, task=task, labels=names)
+        query = "encoder.layer.1.attention.self.query.weight"
+        assert torch.equal(model.stock.base_model.get_parameter(query), theirs[f"elasticbert.{query}"])
+        assert model.kind.name == task and bool(model.poolers) == (not model.kind.per_token)
+
+
+def test_fine_tuned_answers_are_kept_where_they_are_wanted(tmp_path: Path, caplog: Any) -> None:
+    named = {"id2label": {"0": "no", "1": "yes"}}
+    path = folder(tmp_path / "a", state(classifiers=2), **named)
+    for labels in (None, ["no", "yes"], ["YES", "NO"]):
+        model = AdaptiveModel.from_pretrained(path, labels=labels)
+        assert len(model.heads) == LAYERS - 1 and model.plan.exit is not None
+    assert model.labels == ["NO", "YES"] and "encoder is kept" not in caplog.text  # in the order of the file
+    other = AdaptiveModel.from_pretrained(path, labels=["a", "b", "c"])
+    assert not other.heads and other.labels == ["a", "b", "c"] and "2 labels (no, yes)" in caplog.text
+
+
+def test_a_file_of_static_fine_tuning_knows_its_depth(tmp_path: Path) -> None:
+    path = folder(tmp_path / "a", static_state(), num_hidden_layers=3, num_output_layers=1)
+    assert AdaptiveModel.from_pretrained(path).depth == (0, 1, 2)
+
+
+def test_a_damaged_encoder_is_not_trained(tmp_path: Path) -> None:
+    wrong = state()
+    del wrong["elasticbert.encoder.layer.2.output.dense.bias"]
+    with pytest.raises(BadBundle, match=r"missing: elasticbert\.encoder\.layer\.2\.output\.dense\.bias"):
+        AdaptiveModel.from_pretrained(folder(tmp_path / "a", wrong), labels=["no", "yes"])
+
+
+def test_a_hub_id(tmp_path: Path) -> None:
+    """As the hub's client keeps it, found without a network."""
+    home = tmp_path / "models--fnlp--elasticbert-base"
+    (home / "refs").mkdir(parents=True)
+    (home / "refs" / "main").write_text("0" * 40)
+    (home / "snapshots").mkdir()
+    folder(home / "snapshots" / ("0" * 40), state())
+    here = {"cache_dir": tmp_path, "local_files_only": True}
+    model = AdaptiveModel.from_pretrained("fnlp/elasticbert-base", labels=["no", "yes"], **here)
+    assert model.layers == LAYERS and len(model.poolers) == LAYERS and model.predict(["word0"])
+    with pytest.raises(BadBundle, match="fnlp/elsewhere"):
+        AdaptiveModel.from_pretrained("fnlp/elsewhere", **here)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import paredown
 from paredown import AdaptiveModel
@@ -70,6 +71,24 @@ def test_pickles_are_not_opened(plain: Path, name: str, tmp_path: Path) -> None:
     AdaptiveModel.from_pretrained(plain)  # the safetensors beside it are all that is read
     (plain / "model.safetensors").unlink()
     with pytest.raises(BadBundle):
+        AdaptiveModel.from_pretrained(plain)
+    assert not (tmp_path / "song").exists()
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_torch_never_unpickles(plain: Path, sharded: bool, tmp_path: Path, monkeypatch: Any) -> None:
+    """PyTorch files that are sound are read, and not by torch."""
+    whole = load_file(plain / "model.safetensors")
+    (plain / "model.safetensors").unlink()
+    name = "pytorch_model-00001-of-00001.bin" if sharded else "pytorch_model.bin"
+    torch.save(whole, plain / name)
+    if sharded:
+        index = {"metadata": {}, "weight_map": dict.fromkeys(whole, name)}
+        (plain / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    monkeypatch.setattr(torch, "load", lambda *args, **kwargs: pytest.fail("torch.load was called"))
+    AdaptiveModel.from_pretrained(plain)
+    torch.save(whole | {"evil": Canary(tmp_path / "song")}, plain / name)
+    with pytest.raises(BadBundle, match="nothing was run"):
         AdaptiveModel.from_pretrained(plain)
     assert not (tmp_path / "song").exists()
 
