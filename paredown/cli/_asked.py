@@ -77,14 +77,14 @@ class Asked(ABC):
         return found
 
     def table(self) -> Table:
-        title = f"official score of {len(self.questions):,} questions"
+        title = f"official score of {len(self.questions):,} questions, in %"
         table = Table("plan", title=title, title_justify="left")
         figures = self.figures
         shown = [name for name in SHOWN if name in figures[0]]
         for name in (*shown, "layers", "token-layers"):
             table.add_column(name.replace("_", " ").replace("f1", "F1"), justify="right", no_wrap=True)
         for at in figures:
-            scores = [f"{at[name]:.2f}" for name in shown]
+            scores = [f"{100 * at[name]:.2f}" for name in shown]
             table.add_row(at["plan"], *scores, f"{at['layers']:.2f}", f"{at['token_layers']:,.0f}")
         return table
 

@@ -84,7 +84,7 @@ def _chosen(question: Choices, logits: Tensor, work: dict[str, Any]) -> Chosen:
 
 
 def score_candidates(questions: Sequence[Choices], answers: Sequence[Chosen]) -> dict[str, float | int]:
-    """`accuracy` over all questions, in percent, and their `total`."""
+    """`accuracy` over all questions, a fraction of 1, and their `total`."""
     return score_choices(questions, [one.text for one in answers])
 
 

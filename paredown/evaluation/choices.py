@@ -12,7 +12,7 @@ from paredown.tasks.race import letter
 
 
 def score_choices(questions: Sequence[Choices], chosen: Sequence[str]) -> dict[str, float | int]:
-    """`accuracy` of the options chosen over all questions, in percent, and their `total`."""
+    """`accuracy` of the options chosen over all questions, a fraction of 1, and their `total`."""
     if not questions:
         raise BadInput("no questions to score")
     if unlabelled := [question.id for question in questions if question.label is None]:
@@ -22,7 +22,7 @@ def score_choices(questions: Sequence[Choices], chosen: Sequence[str]) -> dict[s
             f"question {beyond[0].id!r}: option {beyond[0].label} is said to be right, of {len(beyond[0].options)}"
         )
     right = sum(one.options[one.label or 0] == option for one, option in zip(questions, chosen, strict=True))
-    return {"accuracy": 100 * right / len(questions), "total": len(questions)}
+    return {"accuracy": right / len(questions), "total": len(questions)}
 
 
 def write_letters(folder: str | Path, questions: Sequence[Choices], chosen: Sequence[str]) -> list[Path]:

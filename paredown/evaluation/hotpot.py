@@ -108,7 +108,7 @@ def _facts(listed: Any, where: str) -> list[Fact]:
 
 
 def score_hotpot(questions: Sequence[Question], predictions: HotpotPredictions) -> dict[str, float | int]:
-    """In percent: `em f1 prec recall` of the answers, `sp_…` of the facts, `joint_…` of both; and `total`.
+    """As fractions of 1: `em f1 prec recall` of the answers, `sp_…` of the facts, `joint_…` of both; and `total`.
 
     A question without a prediction scores nothing, and is counted in a warning. Joint precision and recall are the
     products of a question's two; joint F1 is theirs.
@@ -131,7 +131,7 @@ def score_hotpot(questions: Sequence[Question], predictions: HotpotPredictions) 
     figures: dict[str, float | int] = {}
     for name, overlaps in found.items():
         table = np.array([(one.exact, one.f1, one.precision, one.recall) for one in overlaps])
-        means = (100 * table.mean(0)).tolist()
+        means = table.mean(0).tolist()
         figures |= {f"{name}{short}": mean for short, mean in zip(("em", "f1", "prec", "recall"), means)}
     return figures | {"total": len(questions)}
 

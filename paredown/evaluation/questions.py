@@ -102,7 +102,7 @@ def answer_windows(
 def score_questions(
     ask: QuestionAnswering, questions: Sequence[Question], plan: Plan | None = None, batch_size: int = 32
 ) -> dict[str, float | int]:
-    """SQuAD's own figures of the answers, in percent; see `score_spans`."""
+    """SQuAD's own figures of the answers, as fractions of 1; see `score_spans`."""
     return score_spans(questions, ask.answers(questions, plan, batch_size))
 
 

@@ -78,7 +78,8 @@ class Evaluation:
     def table(self) -> Table:
         """Full depth and the chosen points, for people."""
         sizes = sorted({timing["batch_size"] for timing in self.timings})
-        title = f"{self.encoder}: {self.metric} on {self.rows:,} rows; at most {100 * self.allowed_drop:g} points lost"
+        lost = f"at most {100 * self.allowed_drop:g} points lost"
+        title = f"{self.encoder}: {self.metric} in % on {self.rows:,} rows; {lost}"
         table = Table(title=title, title_justify="left")
         table.add_column("rule", no_wrap=True)
         for name in ("score", "95 %", "layers", "MFLOPs", "speed-up"):
@@ -101,7 +102,9 @@ class Evaluation:
 
     def layer_table(self) -> Table:
         """The score after every layer, for people."""
-        table = Table(title=f"{self.encoder}: {self.metric} when all rows leave after a layer", title_justify="left")
+        table = Table(
+            title=f"{self.encoder}: {self.metric} in % when all rows leave after a layer", title_justify="left"
+        )
         for name in ("layers", "score", "95 %", "MFLOPs", "speed-up"):
             table.add_column(name, justify="right")
         for at in self.per_layer:

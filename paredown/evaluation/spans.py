@@ -182,8 +182,8 @@ def best_over(metric: Callable[[str, str], float], text: str, question: Question
 def score_spans(
     questions: Sequence[Question], answers: Sequence[SpanAnswer] | Mapping[str, str]
 ) -> dict[str, float | int]:
-    """SQuAD's figures, in percent: `exact`, `f1`, `total`, and of 2.0 those of questions with an answer (`HasAns_…`),
-    without one (`NoAns_…`), and the best that another null threshold would give (`best_…` and `best_…_thresh`).
+    """SQuAD's figures, as fractions of 1: `exact`, `f1`, `total`, and of 2.0 those of questions with an answer
+    (`HasAns_…`), without one (`NoAns_…`), and the best of another null threshold (`best_…` and `best_…_thresh`).
 
     `answers` may also be texts by id, as a predictions file holds them; every question needs one.
     """
@@ -219,7 +219,7 @@ def best_threshold(questions: Sequence[Question], answers: Sequence[SpanAnswer])
         sums = np.where(last_of_equals, sums, -np.inf)
         place = int(sums.argmax())
         none = silent.sum() > sums[place]  # best is to say nothing at all
-        figures[f"best_{metric.__name__}"] = float(100 * (silent.sum() if none else sums[place]) / len(questions))
+        figures[f"best_{metric.__name__}"] = float((silent.sum() if none else sums[place]) / len(questions))
         figures[f"best_{metric.__name__}_thresh"] = float(odds[order[0]] - 1 if none else odds[order[place]])
     return figures
 
@@ -227,7 +227,7 @@ def best_threshold(questions: Sequence[Question], answers: Sequence[SpanAnswer])
 def _means(scores: Mapping[str, np.ndarray], members: np.ndarray, prefix: str) -> dict[str, float | int]:
     figures: dict[str, float | int] = {}
     for name, values in scores.items():
-        figures[prefix + name] = float(100 * values[members].mean())
+        figures[prefix + name] = float(values[members].mean())
     return figures | {f"{prefix}total": int(members.sum())}
 
 

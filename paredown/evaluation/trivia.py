@@ -24,7 +24,7 @@ def parted(text: str) -> str:
 def score_trivia(
     questions: Sequence[Question], answers: Sequence[SpanAnswer] | Mapping[str, str]
 ) -> dict[str, float | int]:
-    """`exact` and `f1` in percent, and `total`; answers as for `score_spans`."""
+    """`exact` and `f1`, fractions of 1, and `total`; answers as for `score_spans`."""
     texts = answers if isinstance(answers, Mapping) else {answer.id: answer.text for answer in answers}
     cleaned = [replace(question, answers=tuple(map(parted, question.answers))) for question in questions]
     return score_spans(cleaned, {key: parted(text) for key, text in texts.items()})

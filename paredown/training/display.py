@@ -49,4 +49,4 @@ class Display:
             log.info("%s %d/%d  %s", self._name, done, self._steps, facts)
 
     def evaluated(self, value: float) -> None:
-        self._score = f"  dev {value:.4f}"
+        self._score = f"  dev {100 * value:.2f} %"

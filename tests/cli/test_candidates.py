@@ -70,7 +70,7 @@ def test_train_and_evaluate(tmp_path: Path, capsys: Any) -> None:
     full, chosen = found["questions"]
     assert found["rows"] > full["total"] == 30 and found["metric"] == "accuracy"  # windows and questions
     right = sum(said[one["id"]] == one["answer"] for one in hops(30, 30))
-    assert chosen["accuracy"] == pytest.approx(100 * right / 30) and (full["layers"], chosen["layers"]) == (3, 1)
+    assert chosen["accuracy"] == pytest.approx(right / 30) and (full["layers"], chosen["layers"]) == (3, 1)
     assert run(*judge, "-o", tmp_path / "other", "--dry-run", "--json") == 0
     foreseen = json.loads(capsys.readouterr().out)["files"]
     assert [Path(name).name for name in foreseen if "predictions" in name] == ["predictions.json"]

@@ -78,7 +78,7 @@ def test_train_and_evaluate_race(encoder: Path, race: Path, tmp_path: Path, caps
     assert score == pytest.approx(found["chosen"][0]["score"])
     full, own = found["questions"]
     assert full["plan"] == "full depth" and "entropy:0.2" in own["plan"] and own["total"] == 30
-    assert own["accuracy"] == pytest.approx(100 * score) and own["layers"] <= full["layers"] == 3
+    assert own["accuracy"] == pytest.approx(score) and own["layers"] <= full["layers"] == 3
     assert run("train", made, "-o", tmp_path / "more", "-m", "finetune", *given, *FAST, "--dry-run") == 0
     assert run("info", encoder, "--json") == 0
     assert json.loads(capsys.readouterr().out.split("run.\n")[-1])["kind"] == "choice"

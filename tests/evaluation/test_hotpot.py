@@ -92,14 +92,14 @@ def test_all_figures(caplog: pytest.LogCaptureFixture) -> None:
         "joint_recall": 1 + 1 / 4,
     }
     assert found.pop("total") == 4
-    assert found == pytest.approx({name: 25 * value for name, value in quarters.items()})
+    assert found == pytest.approx({name: value / 4 for name, value in quarters.items()})
 
 
 def test_a_fact_that_names_no_sentence_is_one_that_was_not_found() -> None:
     found = score_hotpot(
         [question("q", "x", ("A", 0), ("Nowhere", 3))], HotpotPredictions({"q": "x"}, {"q": [("A", 0)]})
     )
-    assert (found["sp_recall"], found["sp_prec"], found["sp_em"]) == (50, 100, 0)
+    assert (found["sp_recall"], found["sp_prec"], found["sp_em"]) == (0.5, 1, 0)
 
 
 def test_predictions_in_the_official_shape(tmp_path: Path) -> None:
@@ -148,9 +148,9 @@ def test_what_cannot_be_scored() -> None:
 )
 def test_trivia(said: str, aliases: tuple[str, ...], exact: float, f1: float) -> None:
     found = score_trivia([Question("q", "?", "", aliases)], {"q": said})
-    assert found == pytest.approx({"exact": 100 * exact, "f1": 100 * f1, "total": 1})
+    assert found == pytest.approx({"exact": exact, "f1": f1, "total": 1})
 
 
 def test_trivia_differs_from_squad() -> None:
     asked = [Question("q", "?", "", ("U.S.",))]
-    assert (score_spans(asked, {"q": "US"})["exact"], score_trivia(asked, {"q": "US"})["exact"]) == (100, 0)
+    assert (score_spans(asked, {"q": "US"})["exact"], score_trivia(asked, {"q": "US"})["exact"]) == (1, 0)

@@ -76,27 +76,27 @@ def said(key: str, text: str, odds: float, given: bool = True) -> SpanAnswer:
 def test_figures_of_both_versions() -> None:
     questions = [question("a", "Ann"), question("b", "old Bob"), question("c"), question("d")]
     figures = score_spans(questions[:2], {"a": "ann", "b": "Bob", "z": "more"})
-    assert figures == {"exact": 50.0, "f1": pytest.approx(100 * (1 + 2 / 3) / 2), "total": 2}
+    assert figures == {"exact": 0.5, "f1": pytest.approx((1 + 2 / 3) / 2), "total": 2}
     figures = score_spans(questions, {"a": "ann", "b": "Bob", "c": "", "d": "Eve"})
-    assert figures["exact"] == 50 and figures["HasAns_exact"] == 50 and figures["NoAns_f1"] == 50
+    assert figures["exact"] == 0.5 and figures["HasAns_exact"] == 0.5 and figures["NoAns_f1"] == 0.5
     assert (figures["total"], figures["HasAns_total"], figures["NoAns_total"]) == (4, 2, 2)
-    assert figures["f1"] == pytest.approx(100 * (1 + 2 / 3 + 1) / 4)
+    assert figures["f1"] == pytest.approx((1 + 2 / 3 + 1) / 4)
 
 
 def test_the_best_threshold_is_the_best() -> None:
     questions = [question("a", "Ann"), question("b", "old Bob"), question("c"), question("d"), question("e", "Eve")]
     answers = [said("a", "Ann", -5), said("b", "Bob", 2), said("c", "Cat", 1), said("d", "Dog", 3), said("e", "Eve", 4)]
     figures = score_spans(questions, answers)
-    assert (figures["best_exact"], figures["best_exact_thresh"]) == (60, -5)  # a, and silence for c and d
-    assert (figures["best_f1"], figures["best_f1_thresh"]) == (60, -5)
+    assert (figures["best_exact"], figures["best_exact_thresh"]) == (0.6, -5)  # a, and silence for c and d
+    assert (figures["best_f1"], figures["best_f1_thresh"]) == (0.6, -5)
     for threshold in (-6.0, -5.0, 1.0, 2.0, 3.0, 4.0):
         texts = {one.id: "" if (one.null_odds or 0) > threshold else one.best_text for one in answers}
         assert score_spans(questions, texts)["f1"] <= figures["best_f1"] + 1e-9
     worst = [said("c", "Cat", -1), said("d", "Dog", -1)]
     figures = score_spans(questions[2:4], worst)
-    assert (figures["exact"], figures["best_exact"], figures["best_exact_thresh"]) == (0, 100, -2)
+    assert (figures["exact"], figures["best_exact"], figures["best_exact_thresh"]) == (0, 1, -2)
     tied = [said("a", "Ann", 0), said("c", "Cat", 0)]  # one threshold cannot tell them apart
-    assert score_spans([questions[0], questions[2]], tied)["best_exact"] == 50
+    assert score_spans([questions[0], questions[2]], tied)["best_exact"] == 0.5
 
 
 def test_what_cannot_be_scored() -> None:
