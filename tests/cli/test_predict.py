@@ -253,6 +253,7 @@ def test_going_on_with_something_else_is_refused(
     assert "plan was" in refused(capsys, bundle, rows, out, "--exit", "entropy:0.1")
     assert "bundle was" in refused(capsys, tmp_path / "other", rows, out)
     assert "max length was null and is now 16" in refused(capsys, bundle, rows, out, "--max-length", 16)
+    assert "dtype was float32 and is now bfloat16" in refused(capsys, bundle, rows, out, "--dtype", "bfloat16")
     said = refused(capsys, bundle, longer, out)
     assert "input was in.jsonl and is now longer.jsonl" in said and "size of the input" in said
     changed = rows.read_text().replace(texts(1)[0], texts(1)[0][::-1], 1)
