@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +22,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Prediction:
-    label: Any  # a name; several names; a number; one name per word; an option
+    label: Any  # a name; several names; a number; one name per word, None for words that were cut off; an option
     score: float  # how sure: of the label, of the least sure label or word; the number itself for regression
     scores: Any  # by label; one such dict per word where every token is answered
     layers: int
@@ -41,6 +42,12 @@ def read(kind: Kind, logits: Tensor, labels: list[str]) -> tuple[Any, float, Any
     best = [labels[place] for place in probs.argmax(-1).tolist()]
     sure = probs.amax(-1).min().item() if len(each) else 1.0
     return (best, sure, each) if kind.per_word else (best[0], sure, each[0])
+
+
+def by_word(found: list[Any], words: Sequence[int], number: int) -> list[Any]:
+    """One for each of so many words: what was found of `words`, None for those that were cut off."""
+    known = dict(zip(words, found, strict=True))
+    return [known.get(word) for word in range(number)]
 
 
 @dataclass

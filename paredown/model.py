@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from paredown.answers import Answer, Ledger, Prediction, read
+from paredown.answers import Answer, Ledger, Prediction, by_word, read
 from paredown.errors import BadInput, BadPlan, NonFiniteAnswer
 from paredown.evidence import Evidence, keep_rows, not_a_number
 from paredown.growing import Growing
 from paredown.kinds import Kind
 from paredown.plan import Plan
 from paredown.reading import Reading
-from paredown.rows import Encoded, as_rows, collate, encode
+from paredown.rows import Encoded, as_rows, collate, encode, words_of
 from paredown.stream import Stream
 from paredown.walk import evaluating
 
@@ -321,5 +321,9 @@ class AdaptiveModel(Growing):
                 elif self.kind.grouped:
                     names = list(asked[place].options)
                     said = said[:, : len(names)]
-                found[place] = Prediction(*read(self.kind, said, names), layers=layers, tokens=tokens)
+                label, score, scores = read(self.kind, said, names)
+                if self.kind.per_word:
+                    words = (rows[place].words or (), len(words_of(asked[place])))
+                    label, scores = by_word(label, *words), by_word(scores, *words)
+                found[place] = Prediction(label, score, scores, layers, tokens)
         return [found[place] for place in range(len(rows))]

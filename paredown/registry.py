@@ -9,6 +9,7 @@ import types
 import typing
 from collections.abc import Callable
 from importlib import import_module
+from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
 from paredown.errors import BadSetting, UnknownName
@@ -91,13 +92,16 @@ class Registry(Generic[Entry]):
             raise BadSetting(f"{name}: {str(error).split(') ')[-1]}") from None
 
     def parse(self, text: str) -> Entry:
-        """`name`, `name:value` for the first setting, or `name:value,key=value,…`."""
+        """`name`, `name:value` for the first setting, or `name:value,key=value,…`.
+
+        A value that has commas of its own stands in brackets or quotes: `rule=(patience:4,tolerance=0.1)`.
+        """
         name, _, rest = text.strip().partition(":")
         settings: dict[str, Any] = {}
         positions = [field.name for field in dataclasses.fields(self[name]) if field.init]
         for place, part in enumerate(_split(rest)):
             key, equals, value = part.partition("=")
-            if not equals:
+            if not equals or not key.strip().isidentifier():  # `(patience:4,tolerance=0.1)` is a value
                 if place >= len(positions):
                     raise BadSetting(f"{text!r} gives more values than {name} has settings")
                 key, value = positions[place], part
@@ -126,11 +130,16 @@ class Registry(Generic[Entry]):
 
 
 def _split(text: str) -> list[str]:
-    """Split at commas outside brackets, so that a setting may be a tuple."""
-    parts, depth, start = [], 0, 0
+    """Split at commas outside brackets and quotes, so that a setting may be a tuple, or another entry's short text."""
+    parts, depth, start, quote = [], 0, 0, ""
     for place, char in enumerate(text):
-        depth += (char in "([") - (char in ")]")
-        if char == "," and depth == 0:
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"":
+            quote = char
+        else:
+            depth += (char in "([") - (char in ")]")
+        if char == "," and depth == 0 and not quote:
             parts.append(text[start:place])
             start = place + 1
     return [part for part in [*parts, text[start:]] if part.strip()]
@@ -143,7 +152,13 @@ def _literal(text: str) -> Any:
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # all that a literal can go wrong with
-        return text
+        return text[1:-1].strip() if _enclosed(text) else text
+
+
+def _enclosed(text: str) -> bool:
+    """Whether the first character is a bracket that the last one closes: `(entropy:0.3)`, not `(a),(b)`."""
+    depths = list(accumulate((char == "(") - (char == ")") for char in text))
+    return text.startswith("(") and 0 in depths and depths.index(0) == len(text) - 1
 
 
 def _fit(value: Any, hint: Any, where: str) -> Any:

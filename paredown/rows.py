@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from paredown.columns import Columns, find_columns
 from paredown.errors import BadInput, BadSetting
 from paredown.frame import Frame
 from paredown.kinds import IGNORED, KINDS, Kind
 
-TEXT = ("text", "sentence", "text_a", "sentence1", "premise", "question", "question1", "tokens", "words")
-PAIR = ("text_pair", "pair", "text_b", "sentence2", "hypothesis", "question2")
-LABEL = ("label", "labels", "tags", "ner_tags")
+LONGEST = 512  # tokens of a row, where nobody says
 MOST_ASKED = 128  # tokens of a question and one of its options, as TR-BERT has it for RACE
 TOGETHER = 256  # questions given to the tokenizer at once
 
@@ -52,9 +52,14 @@ class Encoded:
     protected: tuple[int, ...] | None = None  # places that must not be dropped beside the first
     sentences: tuple[int, ...] | None = None  # places where a sentence begins; only where support is asked for
     options: tuple[Encoded, ...] = ()
+    words: tuple[int, ...] | None = None  # the word that each of `first` begins; one that was cut off is missing
 
     def __len__(self) -> int:
         return max(map(len, self.options)) if self.options else len(self.ids["input_ids"])
+
+
+def words_of(row: Row) -> list[str]:
+    return row.text.split() if isinstance(row.text, str) else list(row.text)
 
 
 def flat(rows: Iterable[Encoded]) -> list[Encoded]:
@@ -68,28 +73,42 @@ def as_rows(inputs: Any, kind: Kind | None = None) -> list[Any]:
         inputs = [inputs]
     if not isinstance(inputs, Iterable):
         raise BadInput(f"expected texts, pairs or a dataset, got {type(inputs).__name__}")
-    read = _choices if kind is not None and kind.grouped else _row
-    return [read(item, place) for place, item in enumerate(inputs)]
+    if kind is not None and kind.grouped:
+        return [_choices(item, place) for place, item in enumerate(inputs)]
+    per_word = None if kind is None else kind.per_word
+    return [_row(item, place, per_word) for place, item in enumerate(inputs)]
 
 
-def _row(item: Any, place: int) -> Row:
+def _row(item: Any, place: int, per_word: bool | None) -> Row:
     if isinstance(item, Row):
         return item
     if isinstance(item, str):
         return Row(item)
     if isinstance(item, Mapping):
-        return _row_from_mapping(item, place)
-    if isinstance(item, (tuple, list)) and len(item) == 2 and all(isinstance(part, str) for part in item):
-        return Row(item[0], item[1])
-    raise BadInput(f"row {place}: expected a text, a pair of texts or a dict, got {item!r:.80}")
+        return _row_from_mapping(item, place, per_word)
+    if isinstance(item, (tuple, list)) and item and all(isinstance(part, str) for part in item):
+        if per_word:
+            return Row(tuple(item))
+        if len(item) == 2:
+            return Row(item[0], item[1])
+    wanted = "a text, a list of words" if per_word else "a text, a pair of texts"
+    raise BadInput(f"row {place}: expected {wanted} or a dict, got {item!r:.80}")
 
 
-def _row_from_mapping(item: Mapping[str, Any], place: int) -> Row:
-    text = next((item[name] for name in TEXT if item.get(name) is not None), None)
-    pair = next((item[name] for name in PAIR if item.get(name) is not None), None)
-    label = next((item[name] for name in LABEL if item.get(name) is not None), None)
-    if text is None:
-        raise BadInput(f"row {place}: no text; expected one of {', '.join(TEXT)}, found {', '.join(map(str, item))}")
+@lru_cache
+def _columns(names: tuple[str, ...], per_word: bool | None) -> Columns:
+    return find_columns("this row", names, per_word=per_word)
+
+
+def _row_from_mapping(item: Mapping[str, Any], place: int, per_word: bool | None) -> Row:
+    try:
+        columns = _columns(tuple(str(name) for name, value in item.items() if value is not None), per_word)
+    except BadInput as error:
+        problem = str(error).removeprefix("this row: ").partition("; say")[0]
+        raise BadInput(f"row {place}: {problem}; call them text, pair and label") from None
+    (name,) = columns.text
+    text = item[name]
+    pair, label = (None if its is None else item[its] for its in (columns.pair, columns.label))
     if not isinstance(text, str):
         if not isinstance(text, (list, tuple)) or not all(isinstance(word, str) for word in text):
             raise BadInput(f"row {place}: text must be a string or a list of words, got {text!r:.80}")
@@ -142,20 +161,23 @@ def label_number(label: Any, kind: Kind, labels: Sequence[str], place: int) -> A
     return number(label)
 
 
+def usual_length(tokenizer: Any) -> int:
+    """Tokens of a row at most, where nobody says."""
+    return int(min(tokenizer.model_max_length, LONGEST))
+
+
 def encode(
     tokenizer: Any, rows: Sequence[Any], kind: Kind, labels: Sequence[str], max_length: int | None = None
 ) -> list[Encoded]:
     """Token ids for every row, cut at `max_length` (default: what the tokenizer allows), not padded."""
     if not rows:
         return []
-    limit = max_length or min(tokenizer.model_max_length, 512)
+    limit = max_length or usual_length(tokenizer)
     if kind.grouped:
         return _encode_choices(tokenizer, rows, limit)
     words = kind.per_word
-    texts = [list(row.text) if words and not isinstance(row.text, str) else row.text for row in rows]
-    if words:
-        texts = [text.split() if isinstance(text, str) else text for text in texts]
-    elif not all(isinstance(text, str) for text in texts):
+    texts = [words_of(row) if words else row.text for row in rows]
+    if not all(isinstance(text, str) for text in texts) and not words:
         raise BadInput(f"{kind.name} answers one text at a time; a list of words is for token_label")
     pairs = None
     if any(row.pair is not None for row in rows):
@@ -167,18 +189,19 @@ def encode(
     encoded = []
     for place, row in enumerate(rows):
         label = label_number(row.label, kind, labels, place)
-        first = None
+        first = begun = None
         if words:
             word_of = tokens.word_ids(place)
             first = tuple(at for at, word in enumerate(word_of) if word is not None and word != word_of[at - 1])
             if label is not None:
-                if len(label) != len(row.text if not isinstance(row.text, str) else row.text.split()):
-                    raise BadInput(f"row {place}: {len(label)} labels for another number of words")
+                if len(label) != len(texts[place]):
+                    raise BadInput(f"row {place}: {len(label)} labels for {len(texts[place])} words")
                 spread = [IGNORED] * len(word_of)
                 for at in first:
                     spread[at] = label[word_of[at]]
                 label = spread
-        encoded.append(Encoded({name: tokens[name][place] for name in names}, label, first))
+            begun = tuple(word_of[at] for at in first)
+        encoded.append(Encoded({name: tokens[name][place] for name in names}, label, first, words=begun))
     return encoded
 
 

@@ -102,7 +102,7 @@ def test_one_label_for_every_word(made: Any) -> None:
         ([7], "row 0: expected a text"),
         (["fine", None], "row 1"),
         ([("a", "b", "c")], "row 0"),
-        ([{"title": "x"}], "row 0: no text"),
+        ([{"title": "x", "note": "y"}], "row 0: which column holds the text. It has title, note"),
         ([{"text": 5}], "row 0"),
         ([{"text": "a", "pair": 3}], "the pair must be a string"),
         ([("a", "b"), "c"], "row 1 has no second text"),

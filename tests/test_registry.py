@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paredown.errors import BadSetting, ParedownError, UnknownName
-from paredown.registry import Registry, exits, heads, reducers
+from paredown.registry import Registry, exits, heads, methods, reducers
 
 SHELF: Registry = Registry("thing")
 
@@ -38,6 +38,12 @@ SHELF.alias("big_thing", "thing", size=9.0)
         ("thing:parts=(1,2),mode=fast", Thing(parts=(1, 2), mode="fast")),
         ("thing:parts=[4],loud=true,count=none", Thing(parts=(4,), loud=True)),
         ("thing:title=hello", Thing(title="hello")),
+        ("thing:title=(patience:4,tolerance=0.1),loud=true", Thing(title="patience:4,tolerance=0.1", loud=True)),
+        ("thing:title='patience:4,tolerance=0.1',loud=true", Thing(title="patience:4,tolerance=0.1", loud=True)),
+        ('thing:title="a, (b",loud=true', Thing(title="a, (b", loud=True)),
+        ("thing:title=(a:(1,2),b=3)", Thing(title="a:(1,2),b=3")),
+        ("thing:title=(a)(b)", Thing(title="(a)(b)")),
+        ("thing:1,none,(1,2),fast,true,(a:b,c=d)", Thing(1.0, None, (1, 2), "fast", True, "a:b,c=d")),
         ("big_thing", Thing(size=9.0)),
         ("big_thing:count=1", Thing(size=9.0, count=1)),
         ("big_thing:1", Thing(size=1.0)),
@@ -85,6 +91,14 @@ def test_entries_must_be_frozen_and_names_free() -> None:
     with pytest.raises(BadSetting, match="is not a thing"):
         SHELF.of(7)  # type: ignore[arg-type]
     assert SHELF.names() == ["thing"] and SHELF.aliases() == ["big_thing"]
+
+
+def test_a_rule_with_settings_inside_a_method() -> None:
+    rule = exits.parse("patience:4,tolerance=0.1")
+    for text in (f"fastbert:epochs=2,rule=({rule})", f"fastbert:rule='{rule}',epochs=2"):
+        method = methods.parse(text)
+        assert exits.parse(method.rule) == rule and method.epochs == 2
+        assert methods.from_json(methods.to_json(method)) == method
 
 
 @pytest.mark.parametrize("catalogue", [exits, heads, reducers], ids=lambda catalogue: catalogue.heading)

@@ -20,6 +20,7 @@ from paredown.cli._commands import Commands
 from paredown.cli._spelling import hint, understood
 from paredown.errors import BadSetting, Interrupted, ParedownError
 
+MOST_LISTED, MOST_SHOWN = 20, 500  # entries of a list and characters of one, for people to read
 FAILED, INTERRUPTED = 1, 130  # exit codes; 2 is a command line that cannot be understood
 
 
@@ -137,12 +138,20 @@ def print_json(value: Any) -> None:
 
 
 def print_forecast(found: dict[str, Any], as_json: bool) -> None:
-    """What a dry run found: a line for every fact, or for every entry of a list."""
+    """What a dry run found."""
     if as_json:
         return print_json(found)
-    for name, value in found.items():
-        for place, said in enumerate(value if isinstance(value, list) else [value]):
-            text = f"{said:,}" if isinstance(said, (int, float)) and not isinstance(said, bool) else said
-            label = "" if place else name.replace("_", " ")
-            results.print(f"{label:<18} {text}", markup=False, highlight=False, soft_wrap=True)
+    print_facts(found)
     results.print("Nothing was run.")
+
+
+def print_facts(found: dict[str, Any]) -> None:
+    """A line for every fact, or for every entry of a list; of long ones the beginning."""
+    for name, value in found.items():
+        listed = value if isinstance(value, list) else [value]
+        more = [f"… ({len(listed)} in all)"] if len(listed) > MOST_LISTED else []
+        for place, said in enumerate([*listed[:MOST_LISTED], *more]):
+            text = f"{said:,}" if isinstance(said, (int, float)) and not isinstance(said, bool) else str(said)
+            label = "" if place else name.replace("_", " ")
+            text = text if len(text) <= MOST_SHOWN else text[:MOST_SHOWN] + "…"
+            results.print(f"{label:<18} {text}", markup=False, highlight=False, soft_wrap=True)

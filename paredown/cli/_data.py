@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,8 +12,9 @@ import typer
 
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation.metrics import USUAL
-from paredown.evaluation.questions import ASKED
+from paredown.evaluation.questions import ASKED, row_length
 from paredown.kinds import kind_named
+from paredown.model import AdaptiveModel
 from paredown.reading import Reading
 from paredown.registry import tasks
 from paredown.tasks import Bad, Questions, Read
@@ -24,7 +27,42 @@ Data = Annotated[Path | None, typer.Option(help="The folder that holds the task'
 TextColumn = Annotated[str | None, typer.Option(help="Column of the text; guessed when obvious.")]
 PairColumn = Annotated[str | None, typer.Option(help="Column of the second text of a pair.")]
 LabelColumn = Annotated[str | None, typer.Option(help="Column of the label.")]
+LabelSeparator = Annotated[
+    str | None, typer.Option(help='Between the labels of a row that has several: "|", ",", …; else they are JSON.')
+]
+Header = Annotated[
+    bool | None,
+    typer.Option("--header/--no-header", help="Whether the first line of csv and tsv names the columns; default: yes."),
+]
+AnswerKind = Annotated[
+    str | None,
+    typer.Option("--kind", help="single_label, multi_label, regression or token_label; guessed when not given."),
+]
 SkipBadRows = Annotated[bool, typer.Option(help="Leave out rows that cannot be read, and say how many.")]
+
+
+FLAGS = {  # how the library's settings are called on the command line
+    "text_column": "--text-column",
+    "pair_column": "--pair-column",
+    "label_column": "--label-column",
+    "label_separator=": "--label-separator ",
+    "a label_separator": "a --label-separator",
+    "header=False": "--no-header",
+    "skip_bad_rows=True": "--skip-bad-rows",
+    "kind='": "--kind '",
+}
+
+
+@contextmanager
+def as_flags() -> Iterator[None]:
+    """Errors of the library in the command line's words."""
+    try:
+        yield
+    except BadInput as error:
+        said = str(error)
+        for setting, flag in FLAGS.items():
+            said = said.replace(setting, flag)
+        raise BadInput(said) from None
 
 
 @dataclass(frozen=True)
@@ -33,9 +71,10 @@ class Source:
 
     task: str | None = None
     data: Path | None = None
-    files: dict[str, str] | None = None  # by split; with a task of questions, in its format
+    files: Mapping[str, str | None] | None = None  # by split; with a task of questions, in its format
     reading: Reading = field(default_factory=Reading)
     skip_bad_rows: bool = False
+    kind: str | None = None
 
     def __post_init__(self) -> None:
         given = [name for name, path in (self.files or {}).items() if path]
@@ -43,13 +82,18 @@ class Source:
             raise BadSetting("no rows: name a --task with its --data folder, or give files")
         if self.task is None:
             return
+        if self.kind is not None:
+            raise BadSetting(f"the task {self.task} has a kind of its own; leave --kind out")
         if given and not isinstance(tasks.make(self.task), (QuestionFiles, Race)):
             raise BadSetting(f"the task {self.task} has files of its own; leave --{given[0]} out")
         if self.data is None and not given:
             raise BadSetting(f"the task {self.task} needs --data, the folder that holds its files")
 
-    def read(self, split: str, labels: tuple[str, ...] = (), kind: str | None = None) -> Any:
-        """The rows of a split with their labels and kind, or None where no file was given."""
+    def read(
+        self, split: str, labels: tuple[str, ...] = (), kind: str | None = None, usual: Reading | None = None
+    ) -> Any:
+        """The rows of a split with their labels and kind, read as usual; None where no file was given."""
+        kind = kind or self.kind
         path = (self.files or {}).get(split)
         if self.task is not None:
             return self._of_task(tasks.make(self.task), path, split)
@@ -57,20 +101,37 @@ class Source:
             return None
         if kind in ASKED:
             raise BadSetting(f"{path}: name the --task that reads its questions: squad, hotpotqa, race, wikihop, …")
-        return read_rows(
-            path,
-            text_column=self.reading.text_column,
-            pair_column=self.reading.pair_column,
-            label_column=self.reading.label_column,
-            labels=labels,
-            kind=kind,
-            skip_bad_rows=self.skip_bad_rows,
-        )
+        said = self.reading
+        with as_flags():
+            return read_rows(
+                path,
+                text_column=said.text_column,
+                pair_column=said.pair_column,
+                label_column=said.label_column,
+                label_separator=said.label_separator,
+                header=said.header,
+                usual=usual,
+                labels=labels,
+                kind=kind,
+                skip_bad_rows=self.skip_bad_rows,
+            )
 
-    def more(self, path: str, kind: str) -> Any:
+    def training(self, unlabelled: str | None) -> tuple[Any, Any, Any]:
+        """Rows to train on, and those that are given of dev rows and of more text, read alike."""
+        found = self.read("train")
+        if found is None:
+            raise BadSetting("there are no training rows: give --train, or --task and --data")
+        held = self.read("dev", found.labels, found.kind, found.reading)
+        return found, held, self.more(unlabelled, found) if unlabelled else None
+
+    def more(self, path: str, like: Any) -> Any:
         """Rows that need no label: questions in the task's format, texts in any."""
-        task = self.task if kind in ASKED else None
-        return Source(task, None, {"train": path}, self.reading, self.skip_bad_rows).read("train")
+        if like.kind in ASKED:
+            return Source(self.task, None, {"train": path}, skip_bad_rows=self.skip_bad_rows).read("train")
+        texts = replace(like.reading, label_column=None)
+        kind = "token_label" if like.kind == "token_label" else None
+        source = Source(None, None, {"train": path}, replace(self.reading, label_column=None), self.skip_bad_rows)
+        return source.read("train", kind=kind, usual=texts)
 
     def _of_task(self, task: Any, path: str | None, split: str) -> Any:
         """From a file in the task's format, wherever it is, else from its folder."""
@@ -83,6 +144,19 @@ class Source:
             return found
         bad = tuple(Bad(place, f"{one.place}: {one.reason}") for place, one in enumerate(found.bad))
         return Read(found.source, found.rows, (), found.kind, bad)
+
+
+def facts_of(rows: Any, model: AdaptiveModel, max_length: int | None) -> dict[str, Any]:
+    """How rows are understood, for a dry run; columns only where they were looked for."""
+    first = {name: value for name, value in asdict(rows.rows[0]).items() if value is not None}
+    return {
+        "source": rows.source,
+        **rows.reading.to_json(),
+        "kind": rows.kind,
+        "labels": list(rows.labels),
+        "max_length": row_length(model, max_length),
+        "first_row": first,
+    }
 
 
 def metrics_of(rows: Any, task: str | None) -> list[str]:

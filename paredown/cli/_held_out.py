@@ -34,7 +34,7 @@ class HeldOut:
             found = source.read(test)
         else:
             files = {**(source.files or {}), "test": test}
-            found = replace(source, files=files).read("test", learnt.labels, learnt.kind)
+            found = replace(source, files=files).read("test", learnt.labels, learnt.kind, learnt.reading)
         encoded = encoded_rows(model, found.rows, max_length)
         if any(row.label is None for row in encoded):
             raise BadInput(f"--test {test}: its rows have no labels to score by")

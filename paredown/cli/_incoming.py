@@ -4,32 +4,78 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+import logging
+import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from paredown.cli._data import as_flags
+from paredown.columns import LABEL_NAMES, TEXT_NAMES, Columns, find_columns
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation.questions import ASKED
 from paredown.kinds import KINDS, Kind
+from paredown.reading import Reading
 from paredown.registry import tasks
 from paredown.rows import Choices, Row, as_rows
 from paredown.tasks import Question
-from paredown.tasks._columns import LABEL, find_columns
 from paredown.tasks._questions import JSON, Fault
-from paredown.tasks._reading import Columns, _Fault, _Item, _item, _value
+from paredown.tasks._reading import _Fault, _Item, _item, _readable, _value
 from paredown.tasks._records import QuestionFiles, numbered_records
-from paredown.tasks._table import Numbered, Table, _ended, _json, read_table, without_last_blanks
+from paredown.tasks._table import Numbered, Table, _ended, read_table, table_of, without_last_blanks
 from paredown.tasks.race import Race
 from paredown.tasks.wikihop import question_of
 
 PIPE = "-"  # standard input or output
+STANDARD_INPUT = "standard input"
 LOOKED_AT = 1000  # json lines have no header: so many records tell the columns
-WORDS = ("tokens", "words")  # columns that hold a list of words, where every word is answered
+FORMS = ("auto", "text", "csv", "tsv", "jsonl", "conll")  # of standard input; a file's name tells its own
+HEADER_WORDS = 3  # of a column's name, at most
 OPTIONS = "options"  # the column that holds a list of them, where one is chosen
 LISTS = ("candidates", "supports")  # the columns that hold lists, where a marked candidate is chosen
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Input:
+    """What there is to read, and what is known of it."""
+
+    path: str
+    given: Reading = field(default_factory=Reading)  # by flags
+    usual: Reading = field(default_factory=Reading)  # as in training
+    form: str = "auto"  # of standard input
+    ids: tuple[str, ...] = ()  # columns that go to the output too
+    keep_all: bool = False  # all of them do
+
+    def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise BadSetting(f"--input-format is one of {', '.join(FORMS)}, not {self.form!r}")
+        if self.form != "auto" and self.path != PIPE:
+            raise BadSetting(f"--input-format is of standard input; the name of {self.path} tells its own")
+
+    @property
+    def header(self) -> bool:
+        said = self.usual.header if self.given.header is None else self.given.header
+        return said is not False
+
+    @property
+    def size(self) -> int | None:
+        return None if self.path == PIPE else Path(self.path).stat().st_size
+
+    def table(self, per_word: bool | None = None) -> Table:
+        if self.path == PIPE:
+            return _standard_input(self)
+        return read_table(Path(self.path), header=self.header, per_word=per_word)
+
+    def kept(self, source: str, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The columns that go to the output, out of those there are."""
+        if unknown := [name for name in self.ids if name not in names]:
+            raise BadInput(f"{source}: no column {unknown[0]!r} for --id-column; it has {', '.join(names)}")
+        return names if self.keep_all else self.ids
 
 
 @dataclass(frozen=True)
@@ -39,10 +85,20 @@ class Incoming:
     line: int
     row: Row | Question | Choices | None
     error: str = ""
+    kept: tuple[Any, ...] = ()  # what goes to the output as it came
 
     def chained(self, before: str) -> str:
         """A digest of this row and all before it."""
-        return hashlib.sha256((before + repr((self.row, self.error))).encode()).hexdigest()
+        facts = (self.row, self.error, *self.kept)
+        return hashlib.sha256((before + repr(facts)).encode()).hexdigest()
+
+    def keeping(self, record: dict[str, Any] | str, names: tuple[str, ...]) -> Incoming:
+        """The same row with values of its record."""
+        known = record if isinstance(record, dict) else {}
+        try:
+            return replace(self, kept=tuple(_plain_value(known.get(name), name) for name in names))
+        except _Fault as fault:
+            return replace(_bad(self.line, fault), kept=(None,) * len(names))
 
 
 @dataclass(frozen=True)
@@ -53,6 +109,7 @@ class Source:
     text: str  # column
     pair: str | None
     rows: Iterator[Incoming]
+    kept: tuple[str, ...] = ()  # columns that go to the output
 
     def take(self, number: int) -> list[Incoming]:
         return list(islice(self.rows, number))
@@ -68,37 +125,38 @@ class Source:
         return f"{self.name}, {self.unit} {one.line}"
 
 
-def open_source(path: str, text: str | None, pair: str | None, header: bool, kind: Kind) -> Source:
+def open_source(given: Input, kind: Kind) -> Source:
     """Find the columns and stand before the first row. Where every word is answered, a text may be a list."""
-    if path == PIPE:
-        table, size = _standard_input(), None
-    else:
-        table, size = read_table(Path(path), header=header), Path(path).stat().st_size
-    names, rows = table.columns, table.rows
-    if names is None:
-        first = list(islice(rows, LOOKED_AT))
-        names = tuple(dict.fromkeys(str(name) for _, record in first if isinstance(record, dict) for name in record))
-        rows = chain(first, rows)
-        if first and not names:
-            line, reason = first[0]
-            raise BadInput(f"{table.source}, {table.unit} {line}: {reason}; nor is any of the first {len(first)} good")
-    columns = _columns(table.source, names, text, pair, kind.per_word) if names else Columns(("text",))
-    found = (_incoming(line, record, columns, kind) for line, record in rows)
-    return Source(table.source, table.unit, size, columns.text[0], columns.pair, found)
+    table, names = _named(given.table(kind.per_word))
+    columns = _columns(table.source, names, given, kind.per_word) if names else Columns(("text",))
+    kept = given.kept(table.source, names)
+    found = (_incoming(line, record, columns, kind).keeping(record, kept) for line, record in table.rows)
+    return Source(table.source, table.unit, given.size, columns.text[0], columns.pair, found, kept)
 
 
-def open_candidates(path: str, header: bool = True) -> Source:
+def _named(table: Table) -> tuple[Table, tuple[str, ...]]:
+    """The table and its columns; json lines have no header, so their first records tell."""
+    if table.columns is not None:
+        return table, table.columns
+    first = list(islice(table.rows, LOOKED_AT))
+    names = tuple(dict.fromkeys(str(name) for _, record in first if isinstance(record, dict) for name in record))
+    if first and not names:
+        line, reason = first[0]
+        raise BadInput(f"{table.source}, {table.unit} {line}: {reason}; nor is any of the first {len(first)} good")
+    return replace(table, rows=chain(first, table.rows)), names
+
+
+def open_candidates(given: Input) -> Source:
     """Questions in WikiHop's format; its JSON file too. In csv and tsv lists are written as JSON."""
-    if path == PIPE:
-        table = _standard_input()
-    elif path.lower().endswith(JSON):
-        items = enumerate((record for _, record in numbered_records(Path(path))), 1)
-        table = Table(path, None, items, unit="item")
+    if given.path.lower().endswith(JSON):
+        items = enumerate((record for _, record in numbered_records(Path(given.path))), 1)
+        table = Table(given.path, None, items, unit="item")
     else:
-        table = read_table(Path(path), header=header)
-    found = (_question(line, record) for line, record in table.rows)
-    size = None if path == PIPE else Path(path).stat().st_size
-    return Source(table.source, table.unit, size, "query", ", ".join(LISTS), found)
+        table = given.table()
+    table, names = _named(table)
+    kept = given.kept(table.source, names)
+    found = (_question(line, record).keeping(record, kept) for line, record in table.rows)
+    return Source(table.source, table.unit, given.size, "query", ", ".join(LISTS), found, kept)
 
 
 def _question(line: int, record: dict[str, Any] | str) -> Incoming:
@@ -130,27 +188,20 @@ def open_questions(path: str, task: str, kind: Kind) -> Source:
     return Source(path, "question", None if folder else Path(path).stat().st_size, "question", "context", rows)
 
 
-def _columns(source: str, names: tuple[str, ...], text: str | None, pair: str | None, words: bool) -> Columns:
-    if words and text is None:
-        text = next((name for name in WORDS if name in names), None)
+def _columns(source: str, names: tuple[str, ...], given: Input, per_word: bool) -> Columns:
+    text, pair = given.given.text_column, given.given.pair_column
     if text is None:  # labels are not read here, so it does not matter which column holds them
-        labels = {name for group in LABEL for name in group}
-        others = tuple(name for name in names if name.lower() not in labels or name == pair)
+        others = tuple(
+            name for name in names if name.lower() not in LABEL_NAMES or name in (pair, given.usual.text_column)
+        )
         names = others or names
-    try:
-        return find_columns(source, names, text, pair)
-    except BadInput as error:
-        said = str(error).replace("text_column", "--text-column").replace("pair_column", "--pair-column")
-        raise BadInput(said.replace("header=False", "--no-header")) from None
+    with as_flags():
+        return find_columns(source, names, text, pair, usual=given.usual, per_word=per_word)
 
 
 def _incoming(line: int, record: dict[str, Any] | str, columns: Columns, kind: Kind) -> Incoming:
-    listed = record.get(columns.text[0]) if kind.per_word and isinstance(record, dict) else None
-    if isinstance(listed, list):
-        good = bool(listed) and all(isinstance(word, str) and word.strip() for word in listed)
-        return Incoming(line, Row(tuple(listed))) if good else Incoming(line, None, "expected a list of words")
     try:
-        item = _item(line, record, Columns(columns.text, columns.pair), None)
+        item = _item(line, record, Columns(columns.text, columns.pair), kind.name)
         if kind.grouped and isinstance(record, dict):
             return Incoming(line, _choices(item, record))
     except _Fault as fault:
@@ -161,7 +212,7 @@ def _incoming(line: int, record: dict[str, Any] | str, columns: Columns, kind: K
 def _choices(item: _Item, record: dict[str, Any]) -> Choices:
     """A question with its options."""
     try:
-        asked = Choices(str(item.line), item.pair or "", item.text, _listed(record, OPTIONS))
+        asked = Choices(str(item.line), item.pair or "", str(item.text), _listed(record, OPTIONS))
         return as_rows(asked, KINDS["choice"])[0]
     except BadInput as error:
         raise _Fault(str(error).partition(": ")[2]) from None
@@ -176,18 +227,44 @@ def _bad(line: int, fault: Exception) -> Incoming:
     return Incoming(line, None, str(fault).encode("utf-8", "replace").decode())  # it may quote what is no UTF-8
 
 
-def _standard_input() -> Table:
-    """One text on each line; JSON lines if the first line that is not blank begins with a brace."""
+def _plain_value(value: Any, name: str) -> Any:
+    """A value as JSON can hold it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    if isinstance(value, str):
+        return _readable(value, name)
+    return value if value is None or isinstance(value, (bool, int, float, list, dict)) else str(value)
+
+
+def _standard_input(given: Input) -> Table:
+    """JSON lines, csv or tsv with a header, or one text on each line: the first line that is not blank tells."""
     lines = _lines()
     before = []
     for number, line in lines:
         before.append((number, line))
         if line.strip():
             break
+    form = given.form
+    if form == "auto":
+        form = _form_of(before[-1][1] if before else "", given)
+        other = "one text a line" if form == "text" else form
+        log.info("standard input is read as %s (--input-format says otherwise)", other)
     lines = chain(before, lines)
-    if before and before[-1][1].lstrip().startswith("{"):
-        return Table("standard input", None, without_last_blanks(_json(lines)))
-    return Table("standard input", ("text",), without_last_blanks(_plain(lines)))
+    if form != "text":
+        return table_of(STANDARD_INPUT, lines, form, header=given.header)
+    return Table(STANDARD_INPUT, ("text",), without_last_blanks(_plain(lines)))
+
+
+def _form_of(line: str, given: Input) -> str:
+    """A line of short cells, one of which is the name of a column of text, is a header."""
+    if line.lstrip().startswith("{"):
+        return "jsonl"
+    form, separator = ("tsv", "\t") if "\t" in line else ("csv", ",")
+    cells = [cell.strip().strip('"') for cell in _ended(line).split(separator)]
+    named = {given.given.text_column, given.usual.text_column}
+    known = any(cell in named or cell.lower() in TEXT_NAMES for cell in cells)
+    short = all(cell and len(cell.split()) <= HEADER_WORDS for cell in cells)
+    return form if known and short and given.header else "text"
 
 
 def _lines() -> Iterator[tuple[int, str]]:

@@ -11,6 +11,7 @@ import typer
 
 from paredown.bundle import FACTS
 from paredown.errors import BadBundle, BadSetting
+from paredown.kinds import kind_named
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.reading import Reading
@@ -76,18 +77,28 @@ def model_for(
     seed: int,
     depth: int | None = None,
     reduce: str | None = None,
-    reading: Reading | None = None,
+    max_length: int | None = None,
     tokenizer: str | None = None,
 ) -> AdaptiveModel:
     """A model to train on rows; answers that it has learned are kept where they are the rows'."""
     torch.manual_seed(seed)  # a new classifier is random
     labels = list(rows.labels) or None
     model = load_any(source, depth=depth, task=rows.kind, labels=labels, tokenizer=tokenizer)
-    model.reading = (reading or Reading()).over(model.reading)
+    model.reading = Reading(max_length).over(rows.reading).over(model.reading)
     if reduce is not None:
         model.plan = changed(model.plan, None, reduce)
         model.check(model.plan)
     return model
+
+
+def labels_to_read(model: AdaptiveModel) -> tuple[str, ...]:
+    """Those that rows may have, to be scored by a model; numbers have none."""
+    return () if model.kind.name == "regression" else tuple(model.labels)
+
+
+def check_same_kind(model: AdaptiveModel, kind: str | None) -> None:
+    if kind is not None and kind_named(kind) != model.kind:
+        raise BadSetting(f"--kind {kind}: this bundle answers {model.kind.name}")
 
 
 def method_settled(text: str, **given: Any) -> Any:

@@ -61,10 +61,27 @@ class Shape:
     kind: Kind
     labels: tuple[str, ...]
     named: bool = False  # rows are questions that have an id
+    columns: tuple[str, ...] = ()  # of the input, that come along
 
     @property
     def fields(self) -> tuple[str, ...]:
-        return ("row", *fields_of(self.kind, self.named), "error")
+        return ("row", *self.kept, *fields_of(self.kind, self.named), "error")
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """What the input's columns are called here: as they were, unless a field of ours has that name."""
+        ours = {"row", "error", *fields_of(self.kind, self.named), *self._scores}
+        names: list[str] = []
+        for name in self.columns:
+            while name in ours:
+                name = f"input_{name}"
+            ours.add(name)
+            names.append(name)
+        return tuple(names)
+
+    @property
+    def _scores(self) -> list[str]:
+        return [f"score_{label}" for label in self.labels]
 
     def spreads(self, name: str) -> bool:
         """Scores have a column for each label, unless rows differ in whose they are: of words, of their own options."""
@@ -72,8 +89,7 @@ class Shape:
 
     @property
     def names(self) -> list[str]:
-        each = [f"score_{label}" for label in self.labels]
-        return [column for name in self.fields for column in (each if self.spreads(name) else [name])]
+        return [column for name in self.fields for column in (self._scores if self.spreads(name) else [name])]
 
     def flat(self, record: Record) -> list[Any]:
         cells: list[Any] = []
@@ -252,7 +268,8 @@ def _jsonl(records: Sequence[Record]) -> bytes:
 def _csv(rows: Any) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(
-        [json.dumps(cell, ensure_ascii=False) if isinstance(cell, list) else cell for cell in row] for row in rows
+        [json.dumps(cell, ensure_ascii=False) if isinstance(cell, (list, dict)) else cell for cell in row]
+        for row in rows
     )
     return text.getvalue().encode()
 
@@ -267,11 +284,33 @@ def _to_parquet(part: Path, path: Path, shape: Shape) -> None:
         label = pyarrow.list_(number)
     whole = dict.fromkeys(("row", "start", "end", "candidate", "windows", "layers", "tokens"), pyarrow.int64())
     types = {"label": label, **dict.fromkeys(("id", "letter", "answer", *NESTED, "error"), name), **whole}
-    schema = pyarrow.schema([(column, types.get(column, number)) for column in shape.names])
+    known = {"int": pyarrow.int64(), "float": number, "bool": pyarrow.bool_()}
+    kept = {column: known.get(its, name) for column, its in _kept_types(part, shape).items()}
+    schema = pyarrow.schema([(column, (types | kept).get(column, number)) for column in shape.names])
     with ParquetWriter(path, schema) as writer:
         for rows in _groups(part, shape):
-            columns = [pyarrow.array(cells, field.type) for cells, field in zip(zip(*rows), schema, strict=True)]
+            columns = [
+                pyarrow.array(map(_text, cells) if field.type == name else cells, field.type)
+                for cells, field in zip(zip(*rows), schema, strict=True)
+            ]
             writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
+
+
+def _kept_types(part: Path, shape: Shape) -> dict[str, str]:
+    """Of every column of the input the type that holds all its values; what has no such type is text."""
+    seen: dict[str, set[str]] = {name: set() for name in shape.kept}
+    with open(part, encoding="utf-8", newline="\n") as lines:
+        for record in map(json.loads, lines):
+            for name in seen:
+                if (value := record[name]) is not None:
+                    whole = type(value) is int and abs(value) >= 2**63
+                    seen[name].add("large" if whole else type(value).__name__)
+    numbers = {"int", "float"}
+    return {name: "float" if its == numbers else "".join(its) for name, its in seen.items()}
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _to_official(part: Path, path: Path, shape: Shape) -> None:

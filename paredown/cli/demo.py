@@ -12,7 +12,17 @@ from rich.table import Table
 
 from paredown.answers import Prediction
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_forecast, print_json, results
-from paredown.cli._data import Data, LabelColumn, PairColumn, Source, Task, TextColumn
+from paredown.cli._data import (
+    AnswerKind,
+    Data,
+    Header,
+    LabelColumn,
+    LabelSeparator,
+    PairColumn,
+    Source,
+    Task,
+    TextColumn,
+)
 from paredown.cli._fetch import ENCODER, REVIEWS, fetch_encoder, fetch_reviews
 from paredown.cli._loading import Device, device_named
 from paredown.errors import BadSetting
@@ -47,6 +57,9 @@ def demo(
     text_column: TextColumn = None,
     pair_column: PairColumn = None,
     label_column: LabelColumn = None,
+    label_separator: LabelSeparator = None,
+    kind: AnswerKind = None,
+    header: Header = None,
     output: Annotated[Path, Option("--output", "-o", help="Folder for all that is made.")] = Path("demo"),
     device: Device = "auto",
     dry_run: DryRun = False,
@@ -59,11 +72,15 @@ def demo(
     device_named(device)
     if dry_run:
         return print_forecast(_foreseen(model, task or train, method, output), as_json)
-    reading = Reading(LENGTH, text_column, pair_column, label_column)
-    rows = _rows(task, data, train, dev, reading, output / "downloads")
+    reading = Reading(LENGTH, text_column, pair_column, label_column, header, label_separator)
+    own = (
+        None if task is None and train is None else Source(task, data, {"train": train, "dev": dev}, reading, kind=kind)
+    )
+    rows = _rows(own) if own else _reviews(output / "downloads")
     source = model or str(fetch_encoder(output / "downloads"))
     people.rule(f"{len(rows['train']):,} sentences to train on, {len(rows['test']):,} to test on")
     adaptive = AdaptiveModel.from_pretrained(source, task=rows["kind"], labels=list(rows["labels"]))
+    adaptive.reading = rows["reading"]
     there = output / "run"
     settings: dict[str, Any] = {"max_length": LENGTH, "cpu": device == "cpu", "progress": not as_json}
     run(adaptive, recipe, rows["train"], rows["dev"], output=there, **settings)
@@ -106,19 +123,24 @@ def _foreseen(model: str | None, rows: str | None, method: str, output: Path) ->
     }
 
 
-def _rows(
-    task: str | None, data: Path | None, train: str | None, dev: str | None, reading: Reading, store: Path
-) -> Any:
+def _rows(source: Source) -> dict[str, Any]:
     """Train, dev and test rows with their kind and labels; the user's dev rows are the test rows too."""
-    if task is None and train is None:
-        return {**fetch_reviews(store), "kind": "single_label", "labels": ("negative", "positive")}
-    files = {name: path for name, path in (("train", train), ("dev", dev)) if path}
-    source = Source(task, data, files or None, reading)
-    learnt = source.read("train")
-    held = source.read("dev", learnt.labels, learnt.kind)
+    found, held, _ = source.training(None)
     if held is None:
         raise BadSetting("give --dev too: rows to choose the best weights by and to report on")
-    return {"train": learnt.rows, "dev": held.rows, "test": held.rows, "kind": learnt.kind, "labels": learnt.labels}
+    return {
+        "train": found.rows,
+        "dev": held.rows,
+        "test": held.rows,
+        "kind": found.kind,
+        "labels": found.labels,
+        "reading": found.reading,
+    }
+
+
+def _reviews(store: Path) -> dict[str, Any]:
+    labels = ("negative", "positive")
+    return {**fetch_reviews(store), "kind": "single_label", "labels": labels, "reading": Reading()}
 
 
 def _cheapest(evaluation: Evaluation) -> str | None:

@@ -12,8 +12,30 @@ import typer
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_forecast, print_json, results
 from paredown.cli._asked import ASKED, BATCH, Asked
 from paredown.cli._checkpoints import FILE, Kept, kept_bundles
-from paredown.cli._data import Data, LabelColumn, PairColumn, SkipBadRows, Source, Task, TextColumn, metrics_of
-from paredown.cli._loading import Device, Dtype, Reduce, changed, device_named, load_bundle
+from paredown.cli._data import (
+    AnswerKind,
+    Data,
+    Header,
+    LabelColumn,
+    LabelSeparator,
+    PairColumn,
+    SkipBadRows,
+    Source,
+    Task,
+    TextColumn,
+    facts_of,
+    metrics_of,
+)
+from paredown.cli._loading import (
+    Device,
+    Dtype,
+    Reduce,
+    changed,
+    check_same_kind,
+    device_named,
+    labels_to_read,
+    load_bundle,
+)
 from paredown.cli._originals import Files, Settings, split_of
 from paredown.errors import BadInput
 from paredown.evaluation import Cost, Evaluation, metric_named, sweep
@@ -42,6 +64,9 @@ def evaluate(
     text_column: TextColumn = None,
     pair_column: PairColumn = None,
     label_column: LabelColumn = None,
+    label_separator: LabelSeparator = None,
+    kind: AnswerKind = None,
+    header: Header = None,
     skip_bad_rows: SkipBadRows = False,
     rule: Annotated[list[str] | None, Option("--rule", "-r", help="Exit rules; default: all that fit.")] = None,
     max_drop: Annotated[
@@ -75,13 +100,13 @@ def evaluate(
     given = [flag for flag, value in reported.items() if value not in (None, [])]
     settings.check(formats := tuple(dict.fromkeys(write or ())), output, given, checkpoints)
     split = split_of(formats, split)
-    reading = Reading(max_length, text_column, pair_column, label_column)
+    reading = Reading(max_length, text_column, pair_column, label_column, header, label_separator)
     source = Source(task, data, {split: rows} if rows else None, reading, skip_bad_rows)
     bundles = kept_bundles(bundle) if checkpoints else [bundle]
-    loaded = partial(_loaded, exit=exit, reduce=reduce, device=device_named(device), dtype=dtype)
+    loaded = partial(_loaded, exit=exit, reduce=reduce, kind=kind, device=device_named(device), dtype=dtype)
     model, plan = loaded(bundles[-1])
     files = Files(formats, output, task, rows or "", split, settings, model, plan) if formats and output else None
-    found = source.read(split, () if model.kind.name == "regression" else tuple(model.labels), model.kind.name)
+    found = source.read(split, labels_to_read(model), model.kind.name, model.reading)
     encoded = encoded_rows(model, found.rows, max_length)
     metrics = [metric] if metric else metrics_of(found, task)
     if files is not None:
@@ -90,7 +115,8 @@ def evaluate(
         raise BadInput(f"the {split} rows have no labels to score by; --write elasticbert, glue or elue needs none")
     if dry_run:
         rules, names = _outcome(model, plan, rule or "all", files, checkpoints)
-        return _foresee(model, plan, encoded, rules, [str(output / name) for name in names] if output else [], as_json)
+        names = [str(output / name) for name in names] if output else []
+        return _foresee(model, plan, encoded, rules, names, facts_of(found, model, max_length), as_json)
     if files is not None:
         return _write(files, encoded, metrics, found.groups, as_json)
     measure = metric_named(metrics[0], found.groups)
@@ -113,9 +139,10 @@ def evaluate(
 
 
 def _loaded(
-    bundle: str, exit: str | None, reduce: str | None, device: str, dtype: str | None
+    bundle: str, exit: str | None, reduce: str | None, kind: str | None, device: str, dtype: str | None
 ) -> tuple[AdaptiveModel, Plan]:
     model = load_bundle(bundle, dtype).to(device)
+    check_same_kind(model, kind)
     plan = changed(model.plan, exit, reduce)
     model.check(plan)
     return model, plan
@@ -170,11 +197,18 @@ def _outcome(
 
 
 def _foresee(
-    model: AdaptiveModel, plan: Plan, rows: list[Encoded], rules: list[str], files: list[str], as_json: bool
+    model: AdaptiveModel,
+    plan: Plan,
+    rows: list[Encoded],
+    rules: list[str],
+    files: list[str],
+    facts: dict[str, Any],
+    as_json: bool,
 ) -> None:
     """What would run and be written."""
     lengths = torch.tensor([len(one) for one in flat(rows)])
     found = {
+        **facts,
         "rows": len(rows),
         "labelled": _labelled(rows),
         "batches": -(-len(rows) // BATCH),

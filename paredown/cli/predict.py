@@ -6,8 +6,8 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,11 +15,11 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
 from paredown.bundle import FACTS, sha256
-from paredown.cli._app import AsJson, Config, DryRun, app, people, print_json, results
-from paredown.cli._data import PairColumn
+from paredown.cli._app import AsJson, Config, DryRun, app, people, print_forecast, print_json, results
+from paredown.cli._data import AnswerKind, Header, PairColumn
 from paredown.cli._data import TextColumn as Text
-from paredown.cli._incoming import PIPE, Incoming, Source, open_candidates, open_questions, open_source
-from paredown.cli._loading import Device, Dtype, Reduce, changed, device_named, load_bundle
+from paredown.cli._incoming import PIPE, Incoming, Input, Source, open_candidates, open_questions, open_source
+from paredown.cli._loading import Device, Dtype, Reduce, changed, check_same_kind, device_named, load_bundle
 from paredown.cli._outgoing import (
     FIELDS,
     Done,
@@ -34,10 +34,11 @@ from paredown.cli._outgoing import (
 from paredown.errors import BadInput, BadPlan, BadSetting, Interrupted, NonFiniteAnswer, OutOfMemory
 from paredown.evaluation.candidates import CandidateAnswering
 from paredown.evaluation.cost import Cost
-from paredown.evaluation.questions import ASKED, QuestionAnswering, check_length
+from paredown.evaluation.questions import ASKED, QuestionAnswering, check_length, row_length
 from paredown.kinds import SupportedSpan
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
+from paredown.reading import Reading
 from paredown.rows import flat
 from paredown.tasks import Question
 from paredown.tasks.race import letter
@@ -56,7 +57,15 @@ def predict(
     output: Annotated[str, typer.Argument(help=".jsonl, .csv or .parquet; with --task .json too; -: standard output.")],
     text_column: Text = None,
     pair_column: PairColumn = None,
-    header: Annotated[bool, Option(help="Whether the first line of csv and tsv names the columns.")] = True,
+    id_column: Annotated[
+        list[str] | None, Option(help="A column that comes along to the output, under its name; may be repeated.")
+    ] = None,
+    keep_columns: Annotated[bool, Option("--keep-columns", help="All columns of the input come along.")] = False,
+    header: Header = None,
+    input_format: Annotated[
+        str, Option(help="Of standard input: text (one a line), csv, tsv, jsonl, conll; auto: its first line tells.")
+    ] = "auto",
+    kind: AnswerKind = None,
     exit: Annotated[str | None, Option(help="When a row may leave: entropy:0.3, patience:4, …, none.")] = None,
     speed: Annotated[float | None, Option(help="The bundle's own exit rule at a speed from 0 to 1.")] = None,
     reduce: Reduce = None,
@@ -86,17 +95,19 @@ def predict(
     _check_files(input, output, restart, task is not None)
     where = device_named(device)
     model = load_bundle(bundle, dtype)
+    check_same_kind(model, kind)
     chosen = _plan(model, exit, speed, reduce, plan)
     if max_length is not None:
         check_length(model, max_length, "--max-length ")
     max_length = max_length or model.reading.max_length
     ask = _asking(model, max_length, null_threshold, support_threshold)
-    source = _source(model, input, text_column, pair_column, header, task)
+    given = Reading(max_length, text_column, pair_column, header=header)
+    told = Input(input, given, model.reading, input_format, tuple(id_column or ()), keep_columns)
+    source = _source(model, told, task)
     run = _Run(model.to(where), chosen, source, batch_size, max_length, skip_bad_rows, ask, task)
     out: Outgoing = ToPipe()
     if output != PIPE:
-        shape = Shape(model.kind, tuple(model.labels), task is not None)
-        out = ToFile(Path(output), shape, _task(bundle, run), restart)
+        out = ToFile(Path(output), run.shape, _task(bundle, run), restart)
     before = out.done
     if dry_run:
         return _foresee(run, before, as_json)
@@ -128,6 +139,10 @@ class _Run:
     def fields(self) -> tuple[str, ...]:
         return fields_of(self.model.kind, self.task is not None)
 
+    @cached_property
+    def shape(self) -> Shape:
+        return Shape(self.model.kind, tuple(self.model.labels), self.task is not None, self.source.kept)
+
     def to_the_end(self, out: Outgoing, signals: Signals, show: Callable[[Done], None]) -> None:
         """Chunk after chunk; a signal lets the chunk at work be finished, and drops one that is still being read."""
         while True:
@@ -153,15 +168,16 @@ class _Run:
             hint = "--skip-bad-rows gives such rows an error in place of a label"
             raise BadInput(f"{self.source.where(bad[0])}: {bad[0].error}{more} ({hint})")
         said = iter(self._predict([one.row for one in chunk if one.row is not None], before.rows))
-        records, layers, digest = [], before.layers, before.digest
+        records, layers, digest, kept = [], before.layers, before.digest, self.shape.kept
         for place, one in enumerate(chunk, before.rows):
             digest = one.chained(digest)
+            came = {"row": place, **dict(zip(kept, one.kept, strict=True))}
             if one.row is None:
-                records.append({"row": place, **dict.fromkeys(self.fields), "error": one.error})
+                records.append({**came, **dict.fromkeys(self.fields), "error": one.error})
             else:
                 prediction = next(said)
                 layers += prediction["layers"] / prediction.get("windows", 1)
-                records.append({"row": place, **prediction})
+                records.append({**came, **prediction})
         done = Done(before.rows + len(chunk), before.bytes, digest, layers, before.bad + len(bad))
         return records, done
 
@@ -232,22 +248,22 @@ def _asking(
     return CandidateAnswering(model, max_length) if model.kind.name == "marked" else None
 
 
-def _source(
-    model: AdaptiveModel, input: str, text: str | None, pair: str | None, header: bool, task: str | None
-) -> Source:
+def _source(model: AdaptiveModel, told: Input, task: str | None) -> Source:
+    text, pair = told.given.text_column, told.given.pair_column
     if task is not None:
-        if model.kind.name not in ASKED or text or pair:
+        if model.kind.name not in ASKED or text or pair or told.ids or told.keep_all:
             raise BadSetting(
                 "--task reads questions about a text, for a bundle that answers them; it has no columns to name"
             )
-        return open_questions(input, task, model.kind)
+        return open_questions(told.path, task, model.kind)
     if model.kind.name == "marked":
         if text is not None or pair is not None:
             raise BadSetting("this bundle reads query, candidates and supports; leave --text-column, --pair-column out")
-        return open_candidates(input, header)
+        return open_candidates(told)
     if model.kind.name in ASKED:
-        text, pair = text or "question", pair or "context"
-    return open_source(input, text, pair, header, model.kind)
+        columns = replace(told.given, text_column=text or "question", pair_column=pair or "context")
+        told = replace(told, given=columns)
+    return open_source(told, model.kind)
 
 
 def _task(bundle: str, run: _Run) -> dict[str, Any]:
@@ -258,6 +274,7 @@ def _task(bundle: str, run: _Run) -> dict[str, Any]:
         "plan": run.plan.to_json(),
         "text column": run.source.text,
         "pair column": run.source.pair,
+        "columns kept": list(run.source.kept) or None,
         "max length": run.max_length,
         "null threshold": getattr(run.ask, "null_threshold", None),
         "support threshold": getattr(run.ask, "support_threshold", None),
@@ -341,6 +358,11 @@ def _foresee(run: _Run, before: Done, as_json: bool) -> None:
         "bytes": run.source.size,
         "text_column": run.source.text,
         "pair_column": run.source.pair,
+        "columns_kept": ", ".join(run.source.kept) or None,
+        "kind": model.kind.name,
+        "labels": None if model.kind.outputs else model.labels,
+        "max_length": row_length(model, run.max_length),
+        "first_row": {name: value for name, value in asdict(good[0]).items() if value is not None} if good else None,
         "plan": run.plan.to_json(),
         "device": str(model.device),
         "rows_already_written": before.rows,
@@ -351,8 +373,5 @@ def _foresee(run: _Run, before: Done, as_json: bool) -> None:
     }
     if as_json:
         return print_json(found)
-    for name, value in (found | {"plan": str(run.plan)}).items():
-        if value is not None:
-            said = f"{value:,}" if isinstance(value, (int, float)) else value
-            results.print(f"{name.replace('_', ' '):<28} {said}", markup=False, highlight=False, soft_wrap=True)
-    results.print("Nothing was run.")
+    said = found | {"plan": str(run.plan)}
+    print_forecast({name: value for name, value in said.items() if value is not None}, as_json)

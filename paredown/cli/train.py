@@ -12,11 +12,23 @@ import torch
 import typer
 from rich.table import Table
 
-from paredown.cli._app import AsJson, Config, DryRun, app, print_json, results
-from paredown.cli._data import Data, LabelColumn, PairColumn, SkipBadRows, Source, Task, TextColumn, metrics_of
+from paredown.cli._app import AsJson, Config, DryRun, app, print_facts, print_json, results
+from paredown.cli._data import (
+    AnswerKind,
+    Data,
+    Header,
+    LabelColumn,
+    LabelSeparator,
+    PairColumn,
+    SkipBadRows,
+    Source,
+    Task,
+    TextColumn,
+    facts_of,
+    metrics_of,
+)
 from paredown.cli._held_out import HeldOut
 from paredown.cli._loading import Device, Reduce, Tokenizer, device_named, method_settled, model_for
-from paredown.errors import BadSetting
 from paredown.evaluation import Cost, metric_named, record
 from paredown.evaluation.elue import static_point
 from paredown.evaluation.plots import save_depths
@@ -54,6 +66,9 @@ def train(
     text_column: TextColumn = None,
     pair_column: PairColumn = None,
     label_column: LabelColumn = None,
+    label_separator: LabelSeparator = None,
+    kind: AnswerKind = None,
+    header: Header = None,
     skip_bad_rows: SkipBadRows = False,
     epochs: Annotated[float | None, Option(help="For every method; default: as the method says.")] = None,
     lr: Annotated[float | None, Option(help="Learning rate, likewise.")] = None,
@@ -77,17 +92,13 @@ def train(
     """Train a model so that its rows can leave early. The same command goes on with a run that was stopped."""
     check_trackers(tracker or ())
     device_named(device)
-    reading = Reading(max_length, text_column, pair_column, label_column)
+    reading = Reading(max_length, text_column, pair_column, label_column, header, label_separator)
     files = {name: path for name, path in (("train", train), ("dev", dev)) if path}
-    source = Source(task, data, files, reading, skip_bad_rows)
-    found = source.read("train")
-    if found is None:
-        raise BadSetting("there are no training rows: give --train, or --task and --data")
-    held = source.read("dev", found.labels, found.kind)
-    more = source.more(unlabelled, found.kind) if unlabelled else None
+    source = Source(task, data, files, reading, skip_bad_rows, kind)
+    found, held, more = source.training(unlabelled)
     chosen = [method_settled(text, head=head, epochs=epochs, lr=lr) for text in method or ["fastbert"]]
     folders = _folders(output, sorted(set(depth or ()), reverse=True))
-    new = partial(model_for, model, found, seed, reduce=reduce, reading=reading, tokenizer=tokenizer)
+    new = partial(model_for, model, found, seed, reduce=reduce, max_length=max_length, tokenizer=tokenizer)
     first = new(depth=next(iter(folders)))
     models = chain([first], (new(depth=each) for each in [*folders][1:]))
     extra = more.rows if more else None
@@ -95,7 +106,7 @@ def train(
     judged = HeldOut.read(source, test, first, max_length, found) if test else None
     if dry_run:
         stages = [_foresee(each, chosen, ready, batch_size) for each in models]
-        return _show_stages([stage for its in stages for stage in its], as_json)
+        return _show_stages([stage for its in stages for stage in its], facts_of(found, first, max_length), as_json)
     metric = metric_named(metrics_of(held, task)[0], held.groups) if held else None
     made = Made(metric, ready, judged)
     for folder, adaptive in zip(folders.values(), models, strict=True):
@@ -229,9 +240,10 @@ def _foresee(model: AdaptiveModel, chosen: list[Any], data: TrainingData, batch_
     return stages
 
 
-def _show_stages(stages: list[dict[str, Any]], as_json: bool) -> None:
+def _show_stages(stages: list[dict[str, Any]], rows: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        return print_json({"stages": stages})
+        return print_json({"rows": rows, "stages": stages})
+    print_facts(rows)
     table = Table("method", "stage", "layers", "rows", "steps", "rows per step", "trained parameters", "TFLOPs")
     for entry in stages:
         method, stage, *numbers, flops = entry.values()

@@ -18,7 +18,7 @@ from paredown.kinds import SupportedSpan
 from paredown.longer import can_read, learned_positions
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
-from paredown.rows import Encoded, Row, as_rows, collate
+from paredown.rows import Encoded, Row, as_rows, collate, usual_length
 from paredown.tasks import Choices, MarkedWindow, Question, Window, marked_windows, windows
 from paredown.tasks._candidates import LENGTH as MARKED_LENGTH
 
@@ -179,6 +179,13 @@ def window_length(model: AdaptiveModel, wanted: int | None, usual: int = LENGTH)
         return int(min(usual, longest_row(model)))
     check_length(model, wanted)
     return wanted
+
+
+def row_length(model: AdaptiveModel, wanted: int | None = None) -> int:
+    """Tokens at which rows, or windows of long texts, are cut."""
+    if model.kind.windowed:
+        return window_length(model, wanted, MARKED_LENGTH if model.kind.name == "marked" else LENGTH)
+    return wanted or model.reading.max_length or usual_length(model.tokenizer)
 
 
 def check_length(model: AdaptiveModel, wanted: int, setting: str = "max_length=") -> None:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from paredown.columns import Columns
 from paredown.errors import BadInput
 from paredown.kinds import kind_named
 from paredown.rows import Row
-from paredown.tasks._reading import Columns, Read, Wanted, gather
+from paredown.tasks._reading import Read, Wanted, gather
 from paredown.tasks._table import SUFFIXES, Table, read_table
 
 SPLITS = ("train", "dev", "test")

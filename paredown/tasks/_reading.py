@@ -6,17 +6,22 @@ import json
 import logging
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from paredown.columns import Columns
 from paredown.errors import BadInput
+from paredown.kinds import IGNORED
+from paredown.reading import Reading
 from paredown.rows import Row
 from paredown.tasks._table import Table
 
 WHOLE = re.compile(r"[+-]?\d+")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-METRIC = {"single_label": "accuracy", "multi_label": "micro_f1", "regression": "correlation"}
+METRIC = {"single_label": "accuracy", "multi_label": "micro_f1", "regression": "correlation", "token_label": "accuracy"}
+SEPARATORS = ("|", ";", ",")  # between labels, where several stand in one cell
 
 log = logging.getLogger(__name__)
 
@@ -35,19 +40,12 @@ class Read:
     kind: str
     bad: tuple[Bad, ...] = ()  # rows left out on request
     groups: tuple[str, ...] | None = None  # the question every row answers, where rows are ranked
+    reading: Reading = field(default_factory=Reading)  # how to read others alike
 
     @property
     def metric(self) -> str:
         """The usual metric of such rows."""
         return "mean_reciprocal_rank" if self.groups is not None else METRIC[self.kind]
-
-
-@dataclass(frozen=True)
-class Columns:
-    text: tuple[str, ...]  # several are joined by a space
-    pair: str | None = None
-    label: str | None = None
-    group: str | None = None
 
 
 @dataclass(frozen=True)
@@ -59,12 +57,13 @@ class Wanted:
     spelled: tuple[str, ...] = ()  # other spellings of the labels, in the same order
     limits: tuple[float, ...] = ()  # lowest and highest number
     required: bool = False  # False: a file in which every label is missing is unlabelled
+    separator: str | None = None  # between the labels of a cell, where there are several
 
 
 @dataclass(frozen=True)
 class _Item:
     line: int
-    text: str
+    text: str | tuple[str, ...]  # words where each has a label
     pair: str | None
     label: Any
     group: str | None
@@ -79,24 +78,28 @@ def gather(table: Table, columns: Columns, wanted: Wanted, skip_bad_rows: bool =
     items, bad = [], []
     for line, cells in table.rows:
         try:
-            items.append(_item(line, cells, columns, wanted.kind))
+            items.append(_item(line, cells, columns, wanted.kind, wanted.separator))
         except _Fault as fault:
             bad.append(Bad(line, str(fault)))
     if not items and not bad:
         raise BadInput(f"{table.source}: the file has no rows")
     labelled = [item.label for item in items if item.label is not None]
     needed = columns.label is not None and (wanted.required or bool(labelled))
-    kind = wanted.kind or guess_kind(labelled)
+    of_words = any(isinstance(item.text, tuple) for item in items)
+    kind = wanted.kind or ("token_label" if of_words else guess_kind(labelled))
     rows, groups = [], []
     for item in items:
         try:
+            text = _words(item.text) if kind == "token_label" else item.text
             label = _label(item.label, kind, wanted) if item.label is not None else None
             if label is None and needed:
                 raise _Fault(f"no label in column {columns.label!r}")
+            if kind == "token_label" and label is not None and len(label) != len(text):
+                raise _Fault(f"{len(label)} labels for {len(text)} words")
         except _Fault as fault:
             bad.append(Bad(item.line, str(fault)))
         else:
-            rows.append(Row(item.text, item.pair, label))
+            rows.append(Row(text, item.pair, label))
             groups.append(item.group or "")
     bad.sort(key=lambda one: one.line)
     if bad:
@@ -116,19 +119,38 @@ def tell_bad(first: str, bad: int, good: int, what: str, skip_bad_rows: bool) ->
     log.warning("left out %d of %d %ss: %s", bad, bad + good, what, said)
 
 
-def _item(line: int, cells: dict[str, Any] | str, columns: Columns, kind: str | None) -> _Item:
+def _item(
+    line: int, cells: dict[str, Any] | str, columns: Columns, kind: str | None, separator: str | None = None
+) -> _Item:
     if isinstance(cells, str):
         raise _Fault(cells)
-    parts = [_text(cells, name, empty=len(columns.text) > 1) for name in columns.text]
-    text = " ".join(part for part in parts if part)
+    text: str | tuple[str, ...] | None = _listed_words(cells.get(columns.text[0]), kind)
+    if text is None:
+        parts = [_text(cells, name, empty=len(columns.text) > 1) for name in columns.text]
+        text = " ".join(part for part in parts if part)
     if not text:
         raise _Fault(f"empty text in columns {', '.join(map(repr, columns.text))}")
     pair = None if columns.pair is None else _text(cells, columns.pair)
-    label = None if columns.label is None else _value(cells.get(columns.label), kind)
+    label = None if columns.label is None else _value(cells.get(columns.label), kind, separator)
     group = None if columns.group is None else str(_value(cells.get(columns.group), "single_label") or "")
     if group == "":
         raise _Fault(f"empty {columns.group!r}")
     return _Item(line, text, pair, label, group)
+
+
+def _listed_words(cell: Any, kind: str | None) -> tuple[str, ...] | None:
+    """The words of a cell that holds a list of them; None where it holds a text, or where texts are wanted."""
+    if kind == "token_label" and isinstance(cell, str) and cell.startswith("["):
+        cell = _value(cell, kind)
+    return _words(tuple(cell)) if kind in (None, "token_label") and isinstance(cell, (list, tuple)) else None
+
+
+def _words(text: str | tuple[Any, ...]) -> tuple[str, ...]:
+    if isinstance(text, str):
+        return tuple(text.split())
+    if not text or not all(isinstance(word, str) and word.strip() for word in text):
+        raise _Fault(f"expected a list of words, none of them empty, got {list(text)!r:.60}")
+    return tuple(_readable(word, "words") for word in text)
 
 
 def _text(cells: dict[str, Any], name: str, empty: bool = False) -> str:
@@ -156,19 +178,36 @@ def _readable(text: str, name: str) -> str:
     return text
 
 
-def _value(cell: Any, kind: str | None) -> Any:
-    """A label as it stands in the file; None where there is none. A JSON list in a text cell is a list."""
+def _value(cell: Any, kind: str | None, separator: str | None = None) -> Any:
+    """A label as it stands in the file; None where there is none. A JSON list in a text cell is a list, and so are
+    labels with a separator between them."""
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return None
     if not isinstance(cell, str):
         return cell
     cell = _readable(cell.strip(), "label")
-    if kind in (None, "multi_label") and cell.startswith("[") and cell.endswith("]"):
+    if kind in (None, "multi_label", "token_label") and cell.startswith("[") and cell.endswith("]"):
         try:
             return json.loads(cell)
         except (ValueError, RecursionError):
             return cell
-    return cell or None
+    if separator is not None:
+        return [part.strip() for part in cell.split(separator) if part.strip()]
+    return cell.split() if cell and kind == "token_label" else cell or None
+
+
+def tell_several(source: str, labels: Sequence[str]) -> None:
+    """Say so where single labels look like several in one: a part of one stands in another too."""
+    for separator in SEPARATORS:
+        parts = Counter(part.strip() for label in labels for part in label.split(separator))
+        joined = [label for label in labels if any(parts[part.strip()] > 1 for part in label.split(separator)[1:])]
+        if joined:
+            log.warning(
+                "%s: labels such as %r look like several in one; label_separator=%r takes them apart, and "
+                "kind='single_label' says that each is one",
+                *(source, joined[0], separator),
+            )
+            return
 
 
 def guess_kind(labels: Sequence[Any]) -> str:
@@ -187,10 +226,13 @@ def _fraction(text: str) -> bool:
 def _label(label: Any, kind: str, wanted: Wanted) -> Any:
     if kind == "regression":
         return _number(label, wanted)
-    if kind != "multi_label":
+    if kind not in ("multi_label", "token_label"):
         return _name(label, wanted)
     if not isinstance(label, (list, tuple)):
-        raise _Fault(f"label {label!r:.60} is not a list of labels, as others in this file are")
+        how = "as others in this file are" if wanted.kind is None else "in csv as JSON, or with a label_separator"
+        raise _Fault(f"label {label!r:.60} is not a list of labels, {how}")
+    if kind == "token_label":
+        return tuple(IGNORED if one in (None, IGNORED) else _name(one, wanted) for one in label)
     names = tuple(_name(one, wanted) for one in label)
     if len(set(names)) < len(names):
         raise _Fault(f"labels {list(label)!r:.60} name one twice; list the labels that hold, not a 0 or 1 for each")
@@ -217,7 +259,7 @@ def _name(label: Any, wanted: Wanted) -> str:
         label = int(label)
     if not isinstance(label, (str, int, float)):
         raise _Fault(f"label {label!r:.60} is not a name or a number")
-    name = str(label)
+    name = _readable(str(label), "label")
     if not wanted.labels or name in wanted.labels:
         return name
     if name in wanted.spelled:
@@ -231,6 +273,7 @@ def _found(rows: list[Row], kind: str) -> tuple[str, ...]:
     if kind == "regression":
         return ("score",)
     labels = [row.label for row in rows if row.label is not None]
-    names = {name for label in labels for name in label} if kind == "multi_label" else set(labels)
+    several = kind in ("multi_label", "token_label")
+    names = {name for label in labels for name in label if name != IGNORED} if several else set(labels)
     whole = all(WHOLE.fullmatch(name) for name in names)
     return tuple(sorted(names, key=(lambda name: (int(name), name)) if whole else None))

@@ -1,4 +1,4 @@
-"""Files of records, line by line: delimited text, csv with quotes, json lines, parquet; text may be gzipped."""
+"""Files of records, line by line: csv, tsv, json lines, words with their labels, parquet; text may be gzipped."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ import json
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from paredown.columns import TEXT_NAMES
 from paredown.errors import BadInput
+from paredown.tasks._sentences import TAGS, TOKENS, sentences
 
+WORD_A_LINE = (".conll", ".bio", ".iob", ".iob2")
+PLAIN = ".txt"  # words too, where every word has a label; else nobody knows what its lines are
+WORD_SUFFIXES = (*WORD_A_LINE, PLAIN, *(f"{suffix}.gz" for suffix in (*WORD_A_LINE, PLAIN)))
 SUFFIXES = (".tsv", ".tsv.gz", ".csv", ".csv.gz", ".jsonl", ".jsonl.gz", ".parquet")
 LONGEST_CELL = 2**31 - 1  # the csv module stops at 131,072 characters unless told otherwise
 
@@ -29,31 +35,65 @@ class Table:
 
 
 def suffix_of(path: Path) -> str | None:
-    return next((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), None)
+    return next((suffix for suffix in SUFFIXES + WORD_SUFFIXES if path.name.lower().endswith(suffix)), None)
 
 
-def read_table(path: Path, columns: Sequence[str] = (), header: bool = True, quoted: bool | None = None) -> Table:
+def read_table(
+    path: Path,
+    columns: Sequence[str] = (),
+    header: bool = True,
+    quoted: bool | None = None,
+    per_word: bool | None = None,
+) -> Table:
     """A file's records as they are asked for.
 
     Without a header, `columns` are their names (else 0, 1, …). `quoted`: a cell may stand in double quotes; by default
-    true for csv and false for tsv.
+    true for csv and false for tsv. `per_word`: whether every word has a label, None where nobody knows.
     """
     suffix = suffix_of(path)
     if suffix is None:
-        raise BadInput(f"{path}: the name must end in one of {', '.join(SUFFIXES)}")
+        raise BadInput(f"{path}: the name must end in one of {', '.join(SUFFIXES + WORD_A_LINE)}")
     if not path.is_file():
         raise BadInput(f"{path} is missing")
     if suffix == ".parquet":
         return _parquet(path)
-    lines = numbered_lines(path)
-    if suffix.startswith(".jsonl"):
-        return Table(str(path), None, without_last_blanks(_json(lines)))
-    tabs = suffix.startswith(".tsv")
+    form, lines = suffix.removesuffix(".gz").removeprefix("."), numbered_lines(path)
+    if suffix.startswith(WORD_A_LINE) and per_word is False:
+        raise BadInput(f"{path} holds a word and its label on each line; kind='token_label' reads that")
+    if suffix.startswith(PLAIN) and not per_word:
+        raise BadInput(f"{path}: kind='token_label' reads a .txt, a word and its label on each line; else name a .csv")
+    if form == "tsv" and per_word:
+        lines, named = _named_words(lines, header)
+        form = "tsv" if named else "words"
+    return table_of(str(path), lines, form, columns, header, quoted)
+
+
+def table_of(
+    source: str,
+    lines: Iterator[tuple[int, str]],
+    form: str,
+    columns: Sequence[str] = (),
+    header: bool = True,
+    quoted: bool | None = None,
+) -> Table:
+    """The records of numbered lines: csv, tsv or jsonl, and whatever else is a word a line."""
+    if form == "jsonl":
+        return Table(source, None, without_last_blanks(_json(lines)))
+    if form not in ("csv", "tsv"):
+        return Table(source, (TOKENS, TAGS), sentences(lines))
+    tabs = form == "tsv"
     if quoted if quoted is not None else not tabs:
         cells = _quoted(lines, "\t" if tabs else ",")
     else:
         cells = ((number, _ended(line).split("\t" if tabs else ",")) for number, line in lines)
-    return _delimited(path, without_last_blanks(cells), tuple(columns), header)
+    return _delimited(source, without_last_blanks(cells), tuple(columns), header)
+
+
+def _named_words(lines: Iterator[tuple[int, str]], header: bool) -> tuple[Iterator[tuple[int, str]], bool]:
+    """The lines, and whether the first is a header that names a column of words or text."""
+    first = list(islice(lines, 1))
+    cells = _ended(first[0][1]).lower().split("\t") if first else []
+    return chain(first, lines), header and not TEXT_NAMES.isdisjoint(cells)
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -119,21 +159,21 @@ def without_last_blanks(rows: Numbered) -> Numbered:
         yield number, record
 
 
-def _delimited(path: Path, rows: Numbered, columns: tuple[str, ...], header: bool) -> Table:
+def _delimited(source: str, rows: Numbered, columns: tuple[str, ...], header: bool) -> Table:
     number, first = next(rows, (1, None))
     if first is None:
-        raise BadInput(f"{path}: the file is empty")
+        raise BadInput(f"{source}: the file is empty")
     if isinstance(first, str):
-        raise BadInput(f"{path}, line {number}: {first}")
+        raise BadInput(f"{source}, line {number}: {first}")
     if header:
         columns = tuple(name.strip() for name in first)
         if any("\r" in name for name in columns):
-            raise BadInput(f"{path}, line 1: lines end in CR alone; save the file with LF or CRLF")
+            raise BadInput(f"{source}, line 1: lines end in CR alone; save the file with LF or CRLF")
         if twice := sorted({name for name in columns if columns.count(name) > 1}):
-            raise BadInput(f"{path}, line {number}: the header names {', '.join(map(repr, twice))} twice")
+            raise BadInput(f"{source}, line {number}: the header names {', '.join(map(repr, twice))} twice")
     else:
         columns = columns or tuple(map(str, range(len(first))))
-    return Table(str(path), columns, _named(rows, columns, None if header else (number, first)))
+    return Table(source, columns, _named(rows, columns, None if header else (number, first)))
 
 
 def _named(rows: Numbered, columns: tuple[str, ...], first: tuple[int, Any] | None) -> Numbered:

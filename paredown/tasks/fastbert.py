@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paredown.columns import Columns
 from paredown.errors import BadInput
 from paredown.registry import tasks
 from paredown.tasks._files import Files
-from paredown.tasks._reading import Columns
 from paredown.tasks._table import Table
 
 GROUP = "qid"

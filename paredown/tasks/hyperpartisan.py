@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
+from paredown.columns import Columns
 from paredown.errors import BadInput
 from paredown.registry import tasks
 from paredown.rows import Row
 from paredown.tasks._files import Files
-from paredown.tasks._reading import Columns, Read, gather
+from paredown.tasks._reading import Read, gather
 from paredown.tasks._table import Numbered, Table, numbered_lines, without_last_blanks
 
 ARTICLES, TRUTH, LINES = "articles-training-byarticle*.xml", "ground-truth-training-byarticle*.xml", "original_data.txt"

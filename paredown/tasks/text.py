@@ -1,21 +1,29 @@
-"""Any file or Hub dataset of texts: csv, tsv, json lines, parquet, gzipped or not; columns and kind are guessed."""
+"""Any file or Hub dataset of texts: csv, tsv, json lines, parquet, CoNLL; columns and kind are guessed."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
+from paredown.columns import TEXT_NAMES, Column, Columns, find_columns
 from paredown.errors import BadInput, BadSetting
 from paredown.kinds import kind_named
+from paredown.reading import Reading
 from paredown.registry import tasks
 from paredown.rows import Row
-from paredown.tasks._columns import Column, find_columns
-from paredown.tasks._reading import METRIC, Columns, Read, Wanted, gather
-from paredown.tasks._table import SUFFIXES, Table, read_table, suffix_of
+from paredown.tasks._reading import METRIC, Read, Wanted, gather, tell_several
+from paredown.tasks._sentences import TAGS, TOKENS
+from paredown.tasks._table import SUFFIXES, WORD_SUFFIXES, Table, read_table, suffix_of
 
+LOOKED_AT = 100  # records that tell whether a column holds text
+MORE_TEXT = TEXT_NAMES | {"title", "headline", "subject", "summary", "description", "abstract", "context", "answer"}
 SPLIT_NAMES = {"dev": ("dev", "validation", "valid", "val")}  # how others call a split
+
+log = logging.getLogger(__name__)
 
 
 def read_rows(
@@ -29,34 +37,79 @@ def read_rows(
     config: str | None = None,
     kind: str | None = None,
     labels: tuple[str, ...] = (),
-    header: bool = True,
+    label_separator: str | None = None,
+    header: bool | None = None,
     quoted: bool | None = None,
+    usual: Reading | None = None,
     skip_bad_rows: bool = False,
 ) -> Read:
     """Rows from a file, a folder with a file per split, a Hub dataset's id, or a dataset already loaded.
 
     Columns by name, or by number in files without a header. Give the `labels` of the training rows when reading others,
-    so that an unknown label is an error. Rows with the same value in `group_column` are ranked. `config` is the Hub's
-    name for a part of a dataset.
+    so that an unknown label is an error, and as `usual` their `reading`, so that the same columns are read. Rows with
+    the same value in `group_column` are ranked. `config` is the Hub's name for a part of a dataset.
     """
     if kind is not None and kind_named(kind).name not in METRIC:
         raise BadSetting(f"{kind} rows are not read from tables; known: {', '.join(METRIC)}")
+    usual = usual or Reading()
+    header = header if header is not None else usual.header is not False
+    separator = label_separator or usual.label_separator
+    kind = kind or ("multi_label" if label_separator else None)
+    per_word = None if kind is None else kind == "token_label"
     if isinstance(source, (str, Path)):
         path = _file(Path(source), split)
         if path is None:
             table, names = _hub_table(_from_hub(str(source), split, config), str(source))
         else:
-            table, names = read_table(path, header=header, quoted=quoted), {}
+            table, names = read_table(path, header=header, quoted=quoted, per_word=per_word), {}
     else:
         table, names = _hub_table(source, "dataset")
     table = _known_columns(table)
     known = table.columns or ()
     if not known:
         raise BadInput(f"{table.source}: the file has no rows")
-    columns = find_columns(table.source, known, text_column, pair_column, label_column, group_column)
+    named = (text_column, pair_column, label_column, group_column)
+    columns = find_columns(table.source, known, *named, usual=usual, per_word=per_word)
+    if text_column is None and usual.text_column is None:
+        table = _without_unused(table, columns)
     if not labels and columns.label in names:
         labels = names[columns.label]
-    return gather(table, columns, Wanted(kind, tuple(map(str, labels))), skip_bad_rows)
+    wanted = Wanted(kind or ("token_label" if columns.of_words else None), tuple(map(str, labels)), separator=separator)
+    read = gather(table, columns, wanted, skip_bad_rows)
+    if kind is None and not labels and read.kind == "single_label":
+        tell_several(read.source, read.labels)
+    return replace(read, reading=_reading(columns, header, separator))
+
+
+def _reading(columns: Columns, header: bool, separator: str | None) -> Reading:
+    """How to read other files alike. In CoNLL's format there are no columns to remember."""
+    if columns.text == (TOKENS,) and columns.label == TAGS:
+        return Reading()
+    said = None if header else False
+    return Reading(None, columns.text[0], columns.pair, columns.label, said, separator)
+
+
+def _without_unused(table: Table, columns: Columns) -> Table:
+    """The table; columns that look like more text, and are not read, are named first."""
+    first = list(islice(table.rows, LOOKED_AT))
+    records = [record for _, record in first if isinstance(record, dict)]
+    read = {*columns.text, columns.pair, columns.label, columns.group}
+    unused = [name for name in table.columns or () if name not in read and _looks_like_text(name, records)]
+    if unused:
+        log.warning(
+            "%s: text is read from column %r; not used: %s (pair_column reads a second text)",
+            *(table.source, columns.text[0], ", ".join(map(repr, unused))),
+        )
+    return replace(table, rows=chain(first, table.rows))
+
+
+def _looks_like_text(name: str, records: list[dict[str, Any]]) -> bool:
+    """By its name, or because it holds three words or more on average."""
+    values = [record.get(name) for record in records]
+    texts = [value for value in values if isinstance(value, str) and value.strip()]
+    if not texts:
+        return False
+    return name.lower() in MORE_TEXT or sum(len(text.split()) for text in texts) >= 3 * len(texts)
 
 
 def _known_columns(table: Table) -> Table:
@@ -78,7 +131,7 @@ def _file(path: Path, split: str | None) -> Path | None:
         return Path(str(path).replace("{split}", split))
     if path.is_dir():
         stems = SPLIT_NAMES.get(split or "", (split,))
-        found = [path / f"{stem}{suffix}" for stem in stems for suffix in SUFFIXES]
+        found = [path / f"{stem}{suffix}" for stem in stems for suffix in SUFFIXES + WORD_SUFFIXES]
         found = [file for file in found if file.is_file()]
         if len(found) != 1:
             there = ", ".join(sorted(file.name for file in path.iterdir() if suffix_of(file))) or "no file we can read"
@@ -141,6 +194,7 @@ class Text:
     kind: str | None = None  # None: guessed from the labels
     metrics: tuple[str, ...] = ()  # none: the kind's usual one
     config: str | None = None  # the Hub's name for a part of a dataset
+    label_separator: str | None = None  # between the labels of a cell, where there are several
     header: bool = True  # False: no header line, columns are numbered
     quoted: bool | None = None  # None: csv is, tsv is not
     version: int = 1
@@ -166,6 +220,7 @@ class Text:
             config=self.config,
             kind=self.kind,
             labels=self.labels,
+            label_separator=self.label_separator,
             header=self.header,
             quoted=self.quoted,
             skip_bad_rows=skip_bad_rows,

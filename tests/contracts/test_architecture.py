@@ -19,7 +19,7 @@ CATALOGUES = {"heads": heads, "exits": exits, "reducers": reducers, "methods": m
 HEIGHT = {name: 1 for name in CATALOGUES} | {"training": 2, "evaluation": 2, "calibration": 2, "runtime": 2}
 HEIGHT |= {"published": 2, "serving": 3, "cluster": 3, "cli": 4}
 SPOKEN = {"pooler", "text", "Linear"}  # entries' names that are also Hugging Face's or torch's words
-LINES, FUNCTION_LINES = 400, 70
+LINES, FUNCTION_LINES = 400, 60  # of a function without its signature: that of a command is its list of options
 
 
 def room(path: Path) -> str:
@@ -101,10 +101,10 @@ def test_nothing_grows_too_long(path: Path) -> None:
     text = path.read_text()
     assert len(text.splitlines()) <= LINES
     long = [
-        f"{node.name}: {node.end_lineno - node.lineno + 1} lines"
+        f"{node.name}: {node.end_lineno - node.body[0].lineno + 1} lines"
         for node in ast.walk(ast.parse(text))
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-        and (node.end_lineno or 0) - node.lineno + 1 > FUNCTION_LINES
+        and (node.end_lineno or 0) - node.body[0].lineno + 1 > FUNCTION_LINES
     ]
     assert not long
 

@@ -265,8 +265,8 @@ def test_missing_and_doubled_files(tmp_path: Path) -> None:
 
 
 def test_bad_settings(tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match="token_label rows are not read from tables"):
-        read_rows(tmp_path / "a.csv", kind="token_label")
+    with pytest.raises(BadSetting, match="span rows are not read from tables"):
+        read_rows(tmp_path / "a.csv", kind="span")
     with pytest.raises(ParedownError, match="no kind of answer is called 'nonsense'"):
         read_rows(tmp_path / "a.csv", kind="nonsense")
     with pytest.raises(BadInput, match="got int"):
