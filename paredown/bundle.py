@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 from paredown.errors import BadBundle, BadSetting, ParedownError
 from paredown.kinds import KINDS, Kind
 from paredown.model import AdaptiveModel
-from paredown.numbers import check_before_saving, dtype_named, non_finite
+from paredown.numbers import check_before_saving, convert_weights, dtype_named, non_finite
 from paredown.plan import Plan
 from paredown.pretrained import (
     config_facts,
@@ -88,8 +88,6 @@ def load(
     numbers = dtype if dtype == "auto" else dtype_named(dtype)
     wanted = Wanted(task, num_labels, labels, depth, tokenizer, {**stock_settings, "dtype": numbers})
     model = _bundled(folder, wanted) if (folder / FACTS).is_file() else from_checkpoint(source, wanted)
-    if isinstance(numbers, torch.dtype):
-        model.to(numbers)
     if plan is not None:
         model.plan = Plan.of(plan)
     if depth is not None:
@@ -131,7 +129,7 @@ def from_checkpoint(source: str | Path, wanted: Wanted) -> AdaptiveModel:
     import_module("paredown.published")  # adds its loaders
     family = FILE if Path(source).is_file() else str(described.get("model_type"))
     if family in FOREIGN:
-        return FOREIGN[family](source, wanted)
+        return convert_weights(FOREIGN[family](source, wanted), wanted.settings.get("dtype"))
     chooses = any(str(name).endswith("ForMultipleChoice") for name in described.get("architectures") or ())
     kind, names = wanted.answers("choice" if chooses else None)
     stock = stock_of(source, kind, names, wanted.settings, chooses and kind.grouped, wanted.tokenizer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from paredown.errors import BadBundle, BadSetting, NonFiniteWeights
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch.float64}
 NAMED = 3  # tensors that an error names
+Model = TypeVar("Model", bound=nn.Module)
 
 
 def dtype_named(dtype: str | torch.dtype | None) -> torch.dtype:
@@ -20,6 +22,14 @@ def dtype_named(dtype: str | torch.dtype | None) -> torch.dtype:
     if name not in DTYPES:
         raise BadSetting(f"dtype must be one of {', '.join(DTYPES)}, not {name!r}")
     return DTYPES[name]
+
+
+def convert_weights(model: Model, dtype: Any) -> Model:
+    """Give weights another type; buffers keep theirs, for rounded tables of positions turn far tokens by radians."""
+    if isinstance(dtype, torch.dtype):
+        for parameter in model.parameters():
+            parameter.data = parameter.data.to(dtype)
+    return model
 
 
 def non_finite(tensors: Mapping[str, Tensor]) -> str:

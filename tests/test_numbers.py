@@ -101,6 +101,14 @@ def test_a_bundle_of_16_bits_answers_in_16_on_request(dtype: torch.dtype, model:
     assert types_in(tmp_path / "again" / "model.safetensors") == {torch.float32}, "32 unless asked"
 
 
+def test_tables_of_positions_stay_as_transformers_computes_them(tokenizer: Any, tmp_path: Path) -> None:
+    """Frequencies rounded to 16 bits turn far tokens by radians."""
+    adaptive("modernbert", tokenizer=tokenizer).save_pretrained(tmp_path, "bfloat16")
+    wanted = AutoModelForSequenceClassification.from_pretrained(tmp_path).named_buffers()
+    ours = dict(AdaptiveModel.from_pretrained(tmp_path, dtype="bfloat16").stock.named_buffers())
+    assert ours and all(torch.equal(ours[name], value) and ours[name].dtype == value.dtype for name, value in wanted)
+
+
 # Not finite
 
 
