@@ -99,10 +99,7 @@ def load(
             )
         model.plan = model.plan.but(depth=model.depth[:depth])
     model.check(model.plan)
-    # Weights mapped from a file start anywhere in memory, and some kernels round differently there.
-    for parameter in model.parameters():
-        if parameter.data_ptr() % 64:
-            parameter.data = parameter.data.clone()
+    model.align()
     return model.eval()
 
 

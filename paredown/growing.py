@@ -19,6 +19,8 @@ from paredown.walk import Walk, evaluating, logits_of
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+ALIGNMENT = 64  # bytes; where torch's own allocations start
+
 
 @dataclass(frozen=True)
 class HeadShape:
@@ -79,6 +81,13 @@ class Growing(nn.Module):
 
     def depth_of(self, plan: Plan) -> tuple[int, ...]:
         return tuple(range(self.walk.own)) if plan.depth is None else plan.depth
+
+    def align(self) -> None:
+        """Move parameters to aligned memory. Those mapped from a file start anywhere, and some kernels round
+        differently there: a run that goes on in another process would not repeat its bits."""
+        for parameter in self.parameters():
+            if parameter.data_ptr() % ALIGNMENT:
+                parameter.data = parameter.data.clone()
 
     def grow_layers(self, like: Sequence[int]) -> tuple[int, ...]:
         """Append copies of the encoder's layers, for plans to run instead; returns their numbers. Growing the same

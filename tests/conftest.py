@@ -13,6 +13,7 @@ from transformers.utils import logging
 
 from paredown import AdaptiveModel
 from tests.families import adaptive
+from tests.placement import unalign_everything
 
 WORDS = "the a movie film plot cast was is good bad fine dull great awful very not and but really quite".split()
 VOCABULARY = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]", *WORDS, *[f"##{piece}" for piece in ("s", "ly", "ish")]]
@@ -26,6 +27,15 @@ settings.register_profile("ci", derandomize=True, max_examples=300, **common)
 settings.register_profile("quick", derandomize=True, max_examples=20, **common)
 settings.register_profile("nightly", max_examples=10_000, **common)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--unaligned", action="store_true", help="move all weights to where memory is not aligned")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--unaligned"):
+        unalign_everything()
 
 
 @pytest.fixture(scope="session")

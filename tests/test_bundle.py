@@ -13,6 +13,7 @@ from paredown import AdaptiveModel, Plan, bundle
 from paredown.errors import BadBundle, BadSetting
 from paredown.registry import heads
 from tests.families import adaptive, batch
+from tests.placement import agree, close
 
 TEXTS = ["the movie was great", "a very dull plot but the cast is fine", "awful", "not good and not bad really"]
 
@@ -32,7 +33,7 @@ def test_what_is_loaded_is_what_was_saved(family: str, head: str, tokenizer: Any
     assert (again.plan, again.kind, again.head, again.head_layers) == (model.plan, model.kind, model.head, (0, 1, 2))
     assert not again.training
     inputs = batch(99, [9, 4, 1])
-    assert torch.equal(model.answer(inputs).logits, again.answer(inputs).logits)
+    assert close(model.answer(inputs).logits, again.answer(inputs).logits)
     assert dict(model.named_parameters()).keys() == dict(again.named_parameters()).keys(), "what was shared still is"
 
 
@@ -42,7 +43,7 @@ def test_every_kind_comes_back(kind: str, tokenizer: Any, tmp_path: Path) -> Non
     model.save_pretrained(tmp_path)
     again = AdaptiveModel.from_pretrained(tmp_path)
     assert again.kind == model.kind and again.labels == model.labels
-    assert again.predict(TEXTS) == model.predict(TEXTS)
+    assert agree(again.predict(TEXTS), model.predict(TEXTS))
 
 
 def test_transformers_reads_a_bundle_at_full_depth(model: AdaptiveModel, tmp_path: Path) -> None:
@@ -51,7 +52,7 @@ def test_transformers_reads_a_bundle_at_full_depth(model: AdaptiveModel, tmp_pat
     assert not facts["missing_keys"] and not facts["unexpected_keys"]
     inputs = batch(99, [9, 4, 1])
     with torch.no_grad():
-        assert torch.equal(stock.eval()(**inputs).logits, model.answer(inputs, Plan()).logits)
+        assert close(stock.eval()(**inputs).logits, model.answer(inputs, Plan()).logits)
 
 
 def test_a_save_that_fails_leaves_the_old_bundle(

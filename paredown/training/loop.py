@@ -165,6 +165,7 @@ class Run:
                 known = set(self.model.heads)
                 self.method = method
                 method.grow(self.model)
+                self.model.align()
                 centre(self.model, self.data.train, set(self.model.heads) - known)
                 for stage in method.stages(self.model):
                     if number >= first:

@@ -14,6 +14,7 @@ from paredown.errors import CannotWalk
 from paredown.kinds import KINDS, RULED_OUT
 from paredown.walk import Walk
 from tests.families import adaptive, batch, committed, survey, tiny, version, walked
+from tests.placement import close, unaligned
 
 LENGTHS = ([9, 9, 9], [14, 3, 1, 8], [1])  # nothing padded, much padded, the shortest text
 
@@ -41,6 +42,17 @@ def test_full_plan_equals_stock(family: str) -> None:
                 expected = stock(**inputs).logits
             assert torch.equal(model.answer(inputs).logits, expected), (kernel, lengths)
             assert torch.equal(model.answer(inputs).logits, expected), "the same call gives the same bits"
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_full_plan_equals_stock_wherever_weights_lie(family: str) -> None:
+    stock = unaligned(tiny(family))
+    assert all(parameter.data_ptr() % 64 for parameter in stock.parameters())
+    inputs = batch(99, [14, 3, 8])
+    with torch.no_grad():
+        expected = stock(**inputs).logits
+    assert torch.equal(AdaptiveModel(stock, None, KINDS["single_label"]).answer(inputs).logits, expected)
+    assert close(expected, tiny(family)(**inputs).logits)
 
 
 @pytest.mark.parametrize("family", walked())

@@ -31,6 +31,7 @@ from tests.contracts.exit_settings import all_rules
 from tests.contracts.reducer_settings import all_reducers, with_selectors
 from tests.contracts.test_exits import accepts
 from tests.families import adaptive
+from tests.placement import agree
 from tests.tasks.asking import word_pieces
 from tests.tasks.choosing import made_choices
 
@@ -147,7 +148,8 @@ def test_every_method_trains_it_and_a_bundle_keeps_it(method: str, tmp_path: Pat
     train(model, method, rows, rows[:6], output=tmp_path, batch_size=8, max_length=LENGTH, progress=False)
     again = AdaptiveModel.from_pretrained(tmp_path / "model")
     assert again.kind.name == "marked" and again.config.num_labels == 1 and again.plan == model.plan
-    assert CandidateAnswering(again, LENGTH).answers(rows[:3]) == CandidateAnswering(model, LENGTH).answers(rows[:3])
+    ours, theirs = (CandidateAnswering(one, LENGTH).answers(rows[:3]) for one in (again, model))
+    assert agree(ours, theirs)
 
 
 def test_train_then_evaluate(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from paredown.training import train
 from tests.contracts.reducer_settings import with_selectors
 from tests.evaluation.test_questions import PLANS
 from tests.families import adaptive
+from tests.placement import agree, close
 from tests.tasks.asking import hotpot_questions, made_questions, word_pieces
 
 KIND = KINDS["supported_span"]
@@ -178,14 +179,13 @@ def test_a_bundle_is_a_plain_token_classifier(tmp_path: Path) -> None:
     again, plain = (
         cls.from_pretrained(tmp_path / "bundle") for cls in (AdaptiveModel, AutoModelForTokenClassification)
     )
-    assert again.kind == KIND and QuestionAnswering(again).answers(questions) == QuestionAnswering(model).answers(
-        questions
-    )
+    assert again.kind == KIND
+    assert agree(QuestionAnswering(again).answers(questions), QuestionAnswering(model).answers(questions))
     inputs = collate([replace(row, label=None) for row in encoded_rows(model, questions)], 0)
     stock = {name: inputs[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
     full = model.answer(inputs, Plan()).logits
     asked = inputs["answer_mask"]
-    assert torch.equal(plain(**stock).logits[asked], full[asked])
+    assert close(plain(**stock).logits[asked], full[asked])
     plain.save_pretrained(tmp_path / "encoder")
     TOKENIZER.save_pretrained(tmp_path / "encoder")
     named = AdaptiveModel.from_pretrained(tmp_path / "encoder", task="hotpotqa")

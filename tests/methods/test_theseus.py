@@ -15,6 +15,7 @@ from paredown.prune import pruned
 from paredown.stage import Progress
 from paredown.training import train
 from tests.families import adaptive, batch
+from tests.placement import agree
 from tests.training.tiny import bits, rows, tiny
 
 SHORT = {"epochs": 1, "replacing_epochs": 2, "successor_epochs": 1, "lr": 1e-3, "replacing_lr": 1e-3, "batch_size": 8}
@@ -154,7 +155,7 @@ def test_exits_grow_on_the_successors_and_a_bundle_remembers_them(tmp_path: Path
     assert model.head_layers == (4,) and model.plan.depth == (4, 5) and str(model.plan.exit) == "entropy:0.9"
     again = type(model).__mro__[1].from_pretrained(tmp_path / "model")
     texts = [row["text"] for row in rows(8)]
-    assert again.predict(texts) == model.predict(texts) and again.plan == model.plan
+    assert agree(again.predict(texts), model.predict(texts)) and again.plan == model.plan
     assert {said.layers for said in again.predict(texts)} <= {1, 2}
 
 

@@ -22,6 +22,7 @@ from paredown.stage import Progress
 from paredown.training import train
 from tests.families import EXACT, adaptive, batch, outputs, walked
 from tests.methods.test_token_policy import kept_share
+from tests.placement import agree
 from tests.training.tiny import bits, rows, tiny
 
 QUICK = {"epochs": 0, "gate_epochs": 2, "gate_lr": 1e-3, "batch_size": 8}
@@ -164,7 +165,7 @@ def test_gates_and_exits_compose(exits_first: bool, tmp_path: Path) -> None:
     assert str(model.plan.exit) == "entropy:0.9" and str(model.plan.reduce) == "selector:0.5"
     again = AdaptiveModel.from_pretrained(tmp_path / "model")
     texts = [row["text"] for row in rows(8)]
-    assert again.predict(texts) == model.predict(texts) and again.plan == model.plan
+    assert agree(again.predict(texts), model.predict(texts)) and again.plan == model.plan
 
 
 def test_attention_without_soft_masks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from paredown.kinds import KINDS, Kind
 from paredown.registry import exits as exit_rules
 from paredown.registry import heads as head_specs
 from tests.families import adaptive, batch
+from tests.placement import unaligned
 from tests.properties.asked import asked, own, picked
 
 CLOSE = 1e-4  # how much a logit may move, and so how close a decision may be before it may turn
@@ -151,6 +152,13 @@ def test_rows_do_not_see_their_neighbours(kind: str, rule: Any) -> None:
 def control(model: AdaptiveModel, plan: Plan) -> Comparison:
     """A fixed batch for which a fault must show."""
     return Comparison().compare(model, plan, [40, 3, 17, 9, 1, 28], 5, seed=1)
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_neighbours_are_not_seen_wherever_weights_lie(family: str) -> None:
+    model = unaligned(adaptive(family, num_hidden_layers=LAYERS))
+    seen = control(model, Plan(exit=exits.Entropy(0.2)))
+    assert not seen.faults and len(seen.depths) > 1
 
 
 def test_the_check_sees_a_decision_of_the_whole_batch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from paredown.registry import methods
 from paredown.rows import collate
 from paredown.stream import Stream
 from paredown.walk import Walk
+from tests import placement
 from tests.contracts.reducer_settings import all_reducers, choosing, with_selectors
 from tests.evaluation.made import encoded
 from tests.families import adaptive, batch
@@ -239,4 +240,4 @@ def test_depth_exit_and_tokens_compose(
     model.plan = plan
     model.save_pretrained(tmp_path / "bundle")
     again = AdaptiveModel.from_pretrained(tmp_path / "bundle")
-    assert again.plan == plan and torch.equal(again.answer(inputs).logits, answer.logits)
+    assert again.plan == plan and placement.close(again.answer(inputs).logits, answer.logits)
