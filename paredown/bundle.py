@@ -34,6 +34,7 @@ from paredown.pretrained import (
     in_their_order,
     is_numbered,
     kept_labels,
+    kind_in,
     kind_of,
     labels_of,
     name_labels,
@@ -127,7 +128,7 @@ def from_checkpoint(source: str | Path, wanted: Wanted) -> AdaptiveModel:
     family = FILE if Path(source).is_file() else str(described.get("model_type"))
     if family in FOREIGN:
         return convert_weights(FOREIGN[family](source, wanted), wanted.settings.get("dtype"))
-    chooses = any(str(name).endswith("ForMultipleChoice") for name in described.get("architectures") or ())
+    chooses = kind_in(described) == "choice"
     kind, names = wanted.answers("choice" if chooses else None)
     stock = stock_of(source, kind, names, wanted.settings, chooses and kind.grouped, wanted.tokenizer)
     return AdaptiveModel(*stock, kind)

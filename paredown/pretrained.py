@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -271,12 +271,29 @@ def check_vocabulary(source: str | Path, tokenizer: Any, size: int) -> None:
 
 def config_facts(source: str | Path, hub: dict[str, Any]) -> dict[str, Any]:
     """What config.json says, of whatever family; nothing where it cannot be read, for loading will say it better."""
-    path = _file(source, "config.json", hub)
+    from transformers.utils import cached_file
+
+    path = Path(source) / "config.json"
+    if not Path(source).exists():
+        try:
+            path = Path(str(cached_file(str(source), path.name, **hub)))
+        except (OSError, ValueError) as error:
+            raise BadBundle(f"{source} cannot be loaded: {str(error).splitlines()[0]}") from error
     try:
-        facts = json.loads(path.read_text(encoding="utf-8")) if path is not None else {}
+        facts = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
     return facts if isinstance(facts, dict) else {}
+
+
+def kind_in(facts: Mapping[str, Any]) -> str:
+    """The kind of answer that the config.json of a checkpoint was made for; a bare encoder's is single_label."""
+    made_for = {"TokenClassification": "token_label", "MultipleChoice": "choice", "QuestionAnswering": "span"}
+    for ending, kind in made_for.items():
+        if any(str(name).endswith(ending) for name in facts.get("architectures") or ()):
+            return kind
+    kinds = {each.problem_type: each.name for each in KINDS.values() if each.problem_type is not None}
+    return kinds.get(str(facts.get("problem_type")), "single_label")
 
 
 def hub_settings(settings: dict[str, Any]) -> dict[str, Any]:

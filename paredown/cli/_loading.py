@@ -13,6 +13,7 @@ from paredown.bundle import FACTS
 from paredown.errors import BadBundle, BadSetting
 from paredown.kinds import kind_named
 from paredown.model import AdaptiveModel
+from paredown.numbers import convert_weights, dtype_named
 from paredown.plan import Plan
 from paredown.reading import Reading
 from paredown.registry import methods
@@ -58,8 +59,21 @@ def check_place(source: str) -> None:
 def load_bundle(source: str, dtype: str | None = None) -> AdaptiveModel:
     check_place(source)
     if not is_bundle(source):
-        raise BadBundle(f"{source} is not a bundle: it has no {FACTS}; `paredown train` makes one")
+        return convert_weights(_published(source), dtype_named(None if dtype == "auto" else dtype))
     return load_any(source, dtype=dtype)
+
+
+def _published(source: str) -> AdaptiveModel:
+    """A model that one of the original systems trained, which serves as a bundle would."""
+    from paredown.published.layouts import PLAIN, load_published, recognised  # imports transformers
+
+    try:
+        layout = recognised(Path(source))
+    except BadBundle:
+        layout = None
+    if layout in (None, PLAIN):
+        raise BadBundle(f"{source} is not a bundle: it has no {FACTS}; `paredown train` makes one")
+    return load_published(source, layout)[1]
 
 
 def load_any(source: str, **settings: Any) -> AdaptiveModel:

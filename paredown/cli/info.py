@@ -16,6 +16,7 @@ from paredown.cli.train import score_table
 from paredown.errors import BadBundle, CannotWalk
 from paredown.evaluation import Worth
 from paredown.model import AdaptiveModel
+from paredown.pretrained import config_facts, kind_in
 from paredown.registry import heads
 
 SIZES = ("hidden_size", "d_model", "dim", "emb_dim")  # how configs call the width
@@ -68,11 +69,11 @@ def _stored_as(folder: Path) -> list[str]:
 
 
 def of_stock(source: str) -> dict[str, Any]:
-    config = _config(source)
-    task = _task_of(config)
+    task = kind_in(config_facts(source, {}))
     try:
         model = load_any(source, task=task)
     except CannotWalk as error:
+        config = _config(source)
         width = next((getattr(config, name) for name in SIZES if hasattr(config, name)), None)
         layers = getattr(config, "num_hidden_layers", None)
         known = {"family": config.model_type, "layers": layers, "width": width}
@@ -87,16 +88,6 @@ def _config(source: str) -> Any:
         return AutoConfig.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise BadBundle(f"{source} is not a model that transformers can read: {first_line(error)}") from None
-
-
-def _task_of(config: Any) -> str:
-    """The kind of answer a checkpoint was made for; a bare encoder would answer single labels."""
-    made_for = {"TokenClassification": "token_label", "MultipleChoice": "choice"}
-    for ending, kind in made_for.items():
-        if any(name.endswith(ending) for name in config.architectures or ()):
-            return kind
-    kinds = {"multi_label_classification": "multi_label", "regression": "regression"}
-    return kinds.get(getattr(config, "problem_type", None) or "", "single_label")
 
 
 def _body(model: AdaptiveModel) -> dict[str, Any]:
@@ -116,6 +107,7 @@ def _catalogue(model: AdaptiveModel) -> dict[str, dict[str, Any]]:
     """What every head would add after all layers but the last."""
     if model.walk.own < 2:  # no layer before the last
         return {}
+    model.drop_heads()  # a published checkpoint may come with some
     body = sum(parameter.numel() for parameter in model.walk.body())
     found = {}
     for name in heads.names():

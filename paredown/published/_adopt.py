@@ -30,12 +30,13 @@ def adopt(
     config: Any,
     head: Any,
     layers: Sequence[int],  # those that get a head
-    weights: dict[str, Tensor],  # by our names: stock.…, heads.…
+    weights: dict[str, Tensor],  # by our names: stock.…, heads.…, grown.…
     kind: Kind,
     tokenizer: Any,
     plan: Plan,
     untold: frozenset[str] = frozenset(),  # parameters the layout does not have
     theirs: Callable[[str], str] = _plain,  # what the layout calls a weight of ours, for errors
+    grown: Sequence[int] = (),  # layers that were appended, each by the layer it began as
 ) -> AdaptiveModel:
     try:
         with torch.device("meta"):  # compare before anything is allocated: the sizes come from the file
@@ -45,6 +46,8 @@ def adopt(
     stock_weights = {name: value for name, value in weights.items() if name.startswith("stock.")}
     _compare(path, _shapes(drawn, "stock."), stock_weights, untold, theirs)
     model = AdaptiveModel(stock_class(config).eval(), tokenizer, kind)
+    if grown:
+        model.grow_layers(grown)
     if layers:
         model.grow_heads(head, layers)
     _compare(path, _shapes(model), weights, untold, theirs)

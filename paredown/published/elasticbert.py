@@ -146,8 +146,8 @@ def start_from_elasticbert(source: str | Path, wanted: Wanted) -> AdaptiveModel:
     path = weights_in(folder)
     facts, tensors = _facts(path), _tensors(path, pretraining=False)
     layers = _layers(path, tensors, facts)
-    poolers = [layer for layer in range(layers) if f"{POOLER.format(layer)}.weight" in tensors]
-    depth = poolers[0] + 1 if wanted.depth is None and len(poolers) == 1 < layers else wanted.depth
+    poolers = _poolers(tensors, layers)
+    depth = _own_depth(poolers, layers) if wanted.depth is None else wanted.depth
     tokenizer = None if wanted.tokenizer is None else tokenizer_of(wanted.tokenizer, {})
     kind, names = wanted.answers()
     theirs = _learned_labels(path, tensors, facts)
@@ -165,6 +165,26 @@ def start_from_elasticbert(source: str | Path, wanted: Wanted) -> AdaptiveModel:
         model.poolers = {layer: _linear(tensors, POOLER.format(layer)) for layer in poolers}
         log.info("%s: heads of the kind pooler begin as its pre-trained poolers, other heads are new", source)
     return model
+
+
+def load_fine_tuned(source: str | Path, labels: Sequence[str] | None = None, tokenizer: Any = None) -> AdaptiveModel:
+    """A model as ElasticBERT's scripts fine-tuned it, with exits or at the depth it was trained for."""
+    path = weights_in(Path(source))
+    tensors = _tensors(path, pretraining=False)
+    if _learned_labels(path, tensors, {}) is None:
+        raise BadBundle(f"{path} is pre-trained and answers nothing yet: `paredown train` takes it as it is")
+    layers = _layers(path, tensors, _facts(path))
+    depth = _own_depth(_poolers(tensors, layers), layers)
+    return load_elasticbert(source, depth=depth, labels=labels, tokenizer=tokenizer)
+
+
+def _poolers(tensors: dict[str, Tensor], layers: int) -> list[int]:
+    return [layer for layer in range(layers) if f"{POOLER.format(layer)}.weight" in tensors]
+
+
+def _own_depth(poolers: list[int], layers: int) -> int | None:
+    """The depth of a file that was fine-tuned for one alone, which shows in its only pooler."""
+    return poolers[0] + 1 if len(poolers) == 1 < layers else None
 
 
 def _learned_labels(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> list[str] | None:
