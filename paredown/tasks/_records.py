@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Generic
 
 from paredown.errors import BadInput
 from paredown.tasks._files import SPLITS
 from paredown.tasks._questions import JSON, Asked, Fault, Questions, gather_questions, read_json
-from paredown.tasks._table import read_table
+from paredown.tasks._table import numbered_lines, table_of
 
 LINES = (".jsonl", ".jsonl.gz")
 
@@ -95,11 +96,20 @@ def find_records(root: str | Path, folders: str, stems: str, what: str) -> Path:
 
 def numbered_records(path: Path) -> Iterator[tuple[str, dict[str, Any] | str]]:
     """The objects of a JSON list or of JSON lines by place; a text says what is wrong with one."""
-    if path.name.lower().endswith(LINES):
-        yield from ((f"line {number}", record) for number, record in read_table(path).rows)
+    if path.name.lower().endswith(LINES) or _has_an_object_a_line(path):
+        rows = table_of(str(path), numbered_lines(path), "jsonl").rows
+        yield from ((f"line {number}", record) for number, record in rows)
         return
     items = read_json(path)
     if not isinstance(items, list):
         raise BadInput(f"{path}: expected a list of questions, got {items!r:.60}")
     for number, item in enumerate(items, 1):
         yield f"item {number}", item if isinstance(item, dict) else f"expected a JSON object, got {item!r:.40}"
+
+
+def _has_an_object_a_line(path: Path) -> bool:
+    """Whether it is JSON lines whatever its name says, as Transformer-XH's files are: the first two show it."""
+    if not path.is_file():
+        return False
+    first = [line for _, line in islice(numbered_lines(path), 2)]
+    return len(first) == 2 and all(line.startswith("{") and line.rstrip().endswith("}") for line in first)

@@ -1,19 +1,20 @@
 """HotpotQA (Yang et al., 2018): a question over several paragraphs, and the sentences that support its answer.
 
-The official files, distractor or fullwiki, as a JSON list or an object a line. TR-BERT's graph files are not read: they
-hold the word pieces of one tokenizer, not text.
+The official files, distractor or fullwiki, as a JSON list or an object a line; and Transformer-XH's, whose records
+have the paragraphs as nodes of a graph.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from paredown.registry import tasks
+from paredown.tasks._graphs import Span, nodes_of
 from paredown.tasks._questions import BadQuestion, Fault, Question, Questions, Sentence, field_of, readable, text_of
 from paredown.tasks._records import Records
 
@@ -37,8 +38,8 @@ class HotpotQuestions(Questions[Question]):
 @dataclass(frozen=True)
 class HotpotQA(Records[Question]):
     folder: str = "HotpotQA|hotpotqa|hotpot"
-    train: str = "hotpot_train_v1.1"
-    dev: str = "hotpot_dev_distractor_v1"  # of the other setting: hotpot_dev_fullwiki_v1
+    train: str = "hotpot_train_v1.1|hotpot_train_graph"
+    dev: str = "hotpot_dev_distractor_v1|rerank_dev_tok"  # of the other setting: hotpot_dev_fullwiki_v1
     test: str = "hotpot_test_fullwiki_v1"  # without answers and supporting facts
     metrics: tuple[str, ...] = ("hotpot_f1", "hotpot_em", "hotpot_sp_f1", "hotpot_joint_f1")
     version: int = 2
@@ -59,11 +60,11 @@ class HotpotQA(Records[Question]):
         return HotpotQuestions(read.source, read.rows, read.kind, read.bad, noted)
 
     def _name_of(self, record: dict[str, Any]) -> Any:
-        return record.get("_id")
+        return record.get("qid" if _is_graph(record) else "_id")
 
     def _asked(self, record: dict[str, Any]) -> Question:
-        if "node" in record and "context" not in record:
-            raise Fault("this is a graph file of TR-BERT, of ready word pieces; read the official file, with 'context'")
+        if _is_graph(record):
+            return _asked_of_graph(record)
         name = text_of(record, "_id", "the question")
         question = text_of(record, "question", "the question")
         paragraphs = list(_paragraphs(field_of(record, "context", list, "the question")))
@@ -78,6 +79,30 @@ class HotpotQA(Records[Question]):
             return Question(name, question, context, (answer,), choice=answer, sentences=sentences)
         spans = _spans(context, answer, sentences)
         return Question(name, question, context, (answer,), spans, sentences=sentences, any_span=True)
+
+
+def _is_graph(record: dict[str, Any]) -> bool:
+    return "node" in record and "context" not in record
+
+
+def _asked_of_graph(record: dict[str, Any]) -> Question:
+    """A question whose paragraphs are ready word pieces, with the answer's places where the file has them."""
+    name, question = (text_of(record, field, "the question") for field in ("qid", "question"))
+    context, sentences, spans = "", [], []
+    for node in nodes_of(record):
+        context += (BETWEEN_PARAGRAPHS if context else "") + node.title + AFTER_TITLE
+        start = len(context)
+        sentences += node.sentences_from(start)
+        spans += [(start + first, start + end) for first, end in node.spans]
+        context += node.text
+    if field_of(record, "answer", str, "the question", missing=None) is None:
+        return Question(name, question, context, sentences=tuple(sentences))
+    answer = text_of(record, "answer", "the question").strip()
+    if answer.lower() in CHOICES:
+        choice = answer.lower()
+        return Question(name, question, context, (choice,), choice=choice, sentences=tuple(sentences))
+    found = sorted(spans, key=_rank(sentences)) or _spans(context, answer, sentences, re.IGNORECASE)
+    return Question(name, question, context, (answer,), tuple(found), sentences=tuple(sentences), any_span=True)
 
 
 def missing(question: Question) -> list[str]:
@@ -131,17 +156,22 @@ def _context(paragraphs: list[Paragraph], facts: set[Fact]) -> tuple[str, tuple[
     return context, (*sentences, *lost)
 
 
-def _spans(context: str, answer: str, sentences: tuple[Sentence, ...]) -> tuple[tuple[int, int], ...]:
-    """Every place of the answer as whole words: in supporting sentences, then their paragraphs, then elsewhere."""
+def _spans(context: str, answer: str, sentences: Sequence[Sentence], flags: int = 0) -> tuple[Span, ...]:
+    """Every place of the answer as whole words, the likeliest first."""
+    # Bounds only where the answer itself begins or ends in a letter or digit: `"Woody" Allen` has none on the left.
+    left, right = (r"(?<!\w)" if answer[0].isalnum() else "", r"(?!\w)" if answer[-1].isalnum() else "")
+    found = [match.span() for match in re.finditer(left + re.escape(answer) + right, context, flags)]
+    return tuple(sorted(found, key=_rank(sentences)))
+
+
+def _rank(sentences: Sequence[Sentence]) -> Callable[[Span], int]:
+    """Of places of an answer: those in supporting sentences come first, then in their paragraphs, then elsewhere."""
     supports = [sentence for sentence in sentences if sentence.support]
     titles = {sentence.title for sentence in supports}
     around = [sentence for sentence in sentences if sentence.title in titles]
 
-    def rank(span: tuple[int, int]) -> int:
+    def rank(span: Span) -> int:
         within = [any(one.start <= span[0] and span[1] <= one.end for one in some) for some in (supports, around)]
         return [*within, True].index(True)
 
-    # Bounds only where the answer itself begins or ends in a letter or digit: `"Woody" Allen` has none on the left.
-    left, right = (r"(?<!\w)" if answer[0].isalnum() else "", r"(?!\w)" if answer[-1].isalnum() else "")
-    found = [match.span() for match in re.finditer(left + re.escape(answer) + right, context)]
-    return tuple(sorted(found, key=rank))
+    return rank

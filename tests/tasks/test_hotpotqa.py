@@ -146,8 +146,6 @@ def test_broken_questions(tmp_path: Path, case: str) -> None:
 def test_broken_files(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"hotpot_dev_distractor_v1 .*is missing; the dev questions belong there"):
         tasks.make("hotpotqa").load(tmp_path, "dev")
-    with pytest.raises(BadInput, match=r"this is a graph file of TR-BERT, .*; no question of the file is good"):
-        load(tmp_path, {"qid": "a", "question": "q", "answer": "x", "node": [], "edge": []})
     with pytest.raises(BadInput, match="item 1: expected a JSON object, got 'text'"):
         load(tmp_path, "text", RECORD)
     with pytest.raises(BadInput, match="no questions"):
@@ -162,6 +160,112 @@ def test_broken_files(tmp_path: Path) -> None:
     path.with_suffix(".jsonl").write_text("{}\n")
     with pytest.raises(BadInput, match=r"could be in .*v1\.json or in .*v1\.jsonl; keep one"):
         tasks.make("hotpotqa").load(tmp_path, "dev")
+
+
+# Transformer-XH's file
+
+BY_ANN = "it is by ann lee . ann lee ##ds sang it ; ann lee did not ."
+GRAPH: dict[str, Any] = {
+    "qid": "5a",
+    "question": RECORD["question"],
+    "answer": "Ann Lee",
+    "node": [
+        {
+            "name": "Blue_Song",
+            "context": f"blue song is old . {BY_ANN}".split(),
+            "sent_pos": [[0, 5], [5, 11], [11, 22]],
+            "supp_label": [0, 1, 0],
+            "spans": [[17, 18], [8, 9]],
+            "has_supp": True,
+        },
+        {
+            "name": "The_Jays",
+            "context": "the jay ##s sing blue song .".split(),
+            "sent_pos": [[0, 7]],
+            "supp_label": [1],
+            "spans": [],
+            "has_supp": True,
+        },
+    ],
+    "edge": [],
+}
+
+
+def graph(tmp_path: Path, *records: Any, last: Any = GRAPH, split: str = "train", skip_bad_rows: bool = False) -> Any:
+    name = {"train": "hotpot_train_graph", "dev": "rerank_dev_tok"}[split]
+    text = "\n".join(map(json.dumps, (*records, last | {"qid": "last"})))  # lines, though it is called .json
+    (tmp_path / f"{name}.json").write_text(text)
+    return tasks.make("hotpotqa").load(tmp_path, split, skip_bad_rows)
+
+
+def test_a_question_of_a_graph(tmp_path: Path) -> None:
+    read = graph(tmp_path, GRAPH)
+    question = read.rows[0]
+    assert question.context == (
+        "Blue Song: blue song is old . it is by ann lee . ann leeds sang it ; ann lee did not .\n"
+        "The Jays: the jays sing blue song ."
+    )
+    assert [question.context[start:end] for start, end in question.spans] == ["ann lee", "ann lee"]
+    assert question.spans[0][0] == question.context.index("ann lee ."), "in the supporting sentence"
+    supports = [sentence for sentence in question.sentences if sentence.support]
+    assert [(one.title, one.number) for one in supports] == [("Blue Song", 1), ("The Jays", 0)]
+    assert [question.context[one.start : one.end] for one in supports] == [
+        "it is by ann lee .",
+        "the jays sing blue song .",
+    ]
+    assert (question.answers, question.any_span, read.noted, read.kind) == (("Ann Lee",), True, (), "supported_span")
+
+
+def test_a_graph_with_the_words_as_they_were(tmp_path: Path) -> None:
+    node = {"name": "Ann_Lee", "context": "ann lee ##ds sang .".split(), "sent_pos": [[0, 5]], "supp_label": [0]}
+    node |= {"doc_tokens": ["Ann", "Leeds", "sang."], "tok_to_orig_index": [0, 1, 1, 2, 2]}
+    read = graph(tmp_path, GRAPH | {"node": [node], "answer": "Leeds"}, split="dev")
+    question = read.rows[0]
+    assert question.context == "Ann Lee: Ann Leeds sang." and [one.support for one in question.sentences] == [False]
+    assert [question.context[start:end] for start, end in question.spans] == ["Leeds"]
+
+
+def test_graphs_without_answers_and_with_yes(tmp_path: Path) -> None:
+    unlabelled = {name: value for name, value in GRAPH.items() if name != "answer"}
+    first = graph(tmp_path, unlabelled, last=unlabelled).rows[0]
+    assert not first.answers and not first.spans
+    second = graph(tmp_path, GRAPH | {"answer": "Yes"}).rows[0]
+    assert (second.choice, second.spans) == ("yes", ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"node": [5]}, "node 1 must be an object, not 5"),
+        ({"qid": None}, "the question has no 'qid'"),
+        ({"node": [{"name": "A"}]}, "node 1 has no 'context'"),
+        ({"node": [{"name": "A", "context": "words"}]}, "'context' of node 1 must be a list"),
+        ({"node": [{"name": "A", "context": ["a", ""]}]}, "'context' of node 1 must be a list of texts"),
+        ({"node": [{"name": "A", "context": ["a"]}]}, "node 1 has no 'sent_pos'"),
+        (
+            {"node": [{"name": "A", "context": ["a"], "sent_pos": [[0, 2]]}]},
+            "[0, 2] is not a part of its pieces, 0 to 1",
+        ),
+        (
+            {"node": [{"name": "A", "context": ["a"], "sent_pos": [[0, 1]], "supp_label": []}]},
+            "node 1 has 1 sentences in 'sent_pos' and 0 in 'supp_label'",
+        ),
+        (
+            {"node": [{"name": "A", "context": ["a"], "sent_pos": [[0, 1]], "spans": [[0, 1]]}]},
+            "'spans' of node 1: [0, 1] is not a part of its pieces, 0 to 0",
+        ),
+        (
+            {"node": [{"name": "A", "context": ["a"], "sent_pos": [], "doc_tokens": ["a"], "tok_to_orig_index": [1]}]},
+            "'tok_to_orig_index' of node 1 must hold the number of a word for each of 1 pieces",
+        ),
+        ({"node": [{"name": "A", "context": ["\ud83d"], "sent_pos": []}]}, "is not UTF-8"),
+    ],
+)
+def test_broken_graphs_are_named(tmp_path: Path, changes: Any, message: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        graph(tmp_path, GRAPH, GRAPH | changes)
+    assert message in str(caught.value) and "hotpot_train_graph.json, line 2" in str(caught.value)
+    assert len(graph(tmp_path, GRAPH, GRAPH | changes, skip_bad_rows=True).rows) == 2
 
 
 def test_real_questions(tmp_path: Path) -> None:
