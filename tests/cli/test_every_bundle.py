@@ -27,7 +27,9 @@ CELLS: dict[str, list[Any]] = {
     "single_label": ["LABEL_0", "LABEL_1", "LABEL_2"] * 2,
     "multi_label": [["LABEL_0"], ["LABEL_1", "LABEL_2"], []] * 2,
     "regression": [0.5, 1.5, 2.0, 0.0, 1.0, 3.0],
+    "token_label": [["LABEL_1"] * len(text.split()) for text in TEXTS],
 }
+ROWS: dict[str, list[Any]] = {"text": TEXTS, "tokens": [text.split() for text in TEXTS]}
 TASKS = {"span": "squad", "supported_span": "hotpotqa", "choice": "race-middle", "marked": "wikihop"}
 SUCCESSORS = "successors"  # of Theseus: layers that were grown
 
@@ -58,7 +60,8 @@ def rows_of(kind: str, folder: Path) -> list[Any]:
         write_race(folder, "dev", "middle", learnable(6, 1))
         return ["--task", TASKS[kind], "--data", folder]
     path = folder / "rows.jsonl"
-    made = [{"text": text, "label": label} for text, label in zip(TEXTS, CELLS[kind], strict=True)]
+    text = "tokens" if kind == "token_label" else "text"
+    made = [{text: row, "label": label} for row, label in zip(ROWS[text], CELLS[kind], strict=True)]
     path.write_text("".join(json.dumps(one) + "\n" for one in made))
     return [path]
 
