@@ -79,7 +79,7 @@ def test_commands_in_documents_exist(page: str) -> None:
     for line in COMMAND.findall((ROOT / page).read_text(encoding="utf-8")):
         name, *words = line.split()
         assert name in COMMANDS, line
-        known = {option for parameter in command(name).params for option in parameter.opts}
+        known = {option for one in command(name).params for option in (*one.opts, *one.secondary_opts)}
         assert {word for word in words if re.fullmatch(r"--?[a-z][a-z-]*", word)} <= known, line
 
 

@@ -248,7 +248,7 @@ def _standard_input(given: Input) -> Table:
     if form == "auto":
         form = _form_of(before[-1][1] if before else "", given)
         other = "one text a line" if form == "text" else form
-        log.info("standard input is read as %s (--input-format says otherwise)", other)
+        log.info("standard input is read as %s; --input-format changes that", other)
     lines = chain(before, lines)
     if form != "text":
         return table_of(STANDARD_INPUT, lines, form, header=given.header)

@@ -203,8 +203,8 @@ def tell_several(source: str, labels: Sequence[str]) -> None:
         joined = [label for label in labels if any(parts[part.strip()] > 1 for part in label.split(separator)[1:])]
         if joined:
             log.warning(
-                "%s: labels such as %r look like several in one; label_separator=%r takes them apart, and "
-                "kind='single_label' says that each is one",
+                "%s: labels such as %r look like several in one; label_separator=%r (--label-separator) takes them "
+                "apart, kind='single_label' (--kind) says that each is one",
                 *(source, joined[0], separator),
             )
             return

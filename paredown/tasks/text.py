@@ -97,7 +97,7 @@ def _without_unused(table: Table, columns: Columns) -> Table:
     unused = [name for name in table.columns or () if name not in read and _looks_like_text(name, records)]
     if unused:
         log.warning(
-            "%s: text is read from column %r; not used: %s (pair_column reads a second text)",
+            "%s: text is read from column %r; not used: %s (pair_column, --pair-column: a second text)",
             *(table.source, columns.text[0], ", ".join(map(repr, unused))),
         )
     return replace(table, rows=chain(first, table.rows))
