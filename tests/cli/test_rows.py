@@ -95,7 +95,6 @@ def test_numbers_become_labels_when_asked(encoder: Path, tmp_path: Path, capsys:
     facts = json.loads(run(capsys, *told, "joint", "--kind", "single_label"))["rows"]
     assert facts["kind"] == "single_label" and facts["labels"] == ["3.5", "4.5", "5.5"]
     assert "no kind of answer is called 'numbers'" in refused(capsys, *told, "joint", "--kind", "numbers")
-    assert "this bundle answers" not in run(capsys, *told, rule)
 
 
 def test_regression_with_a_rule_that_fits(encoder: Path, tmp_path: Path, capsys: Any) -> None:
@@ -122,7 +121,6 @@ def test_columns_header_and_separator_are_remembered(encoder: Path, tmp_path: Pa
     run(capsys, "predict", bundle, path, tmp_path / "out.jsonl")
     assert len(records(tmp_path / "out.jsonl")) == 6
     named = write(tmp_path / "named.csv", "text,label\nthe plot,a|b\n")
-    assert "no column '2', which was read in training" in caplog.text or not caplog.text
     assert json.loads(run(capsys, "evaluate", bundle, named, "--header", "--dry-run", "--json"))["rows"] == 1
     assert "no column '2', which was read in training; it has text, label" in caplog.text
     assert "this bundle answers multi_label" in refused(capsys, "evaluate", bundle, named, "--kind", "regression")
