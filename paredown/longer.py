@@ -21,6 +21,7 @@ from paredown.bundle import FACTS, staged
 from paredown.errors import BadBundle, BadSetting
 from paredown.model import AdaptiveModel
 from paredown.numbers import check_loaded
+from paredown.pretrained import class_of, torch_weights
 from paredown.walk import evaluating, plain_batch
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def lengthened(source: str | Path, to: int, interpolate: bool = False) -> Longer
 
 
 def _checkpoint(source: str | Path) -> tuple[PreTrainedModel, Any, frozenset[str]]:
-    """A model, its tokenizer and what it lacks: safetensors only, no remote code."""
+    """A model, its tokenizer and what it lacks; no code in it is run."""
     import transformers
     from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 
@@ -152,7 +153,12 @@ def _checkpoint(source: str | Path) -> tuple[PreTrainedModel, Any, frozenset[str
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         named = getattr(transformers, (config.architectures or [""])[0], None)
         cls: Any = named if isinstance(named, type) and issubclass(named, PreTrainedModel) else AutoModel
-        model, info = cls.from_pretrained(source, use_safetensors=True, output_loading_info=True)
+        wanted = {"config": config, "output_loading_info": True}
+        if (weights := torch_weights(source, {})) is None:
+            model, info = cls.from_pretrained(source, use_safetensors=True, **wanted)
+        else:
+            cls = class_of(cls, config) if cls is AutoModel else cls
+            model, info = cls.from_pretrained(None, state_dict=weights, **wanted)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise BadBundle(f"{source} cannot be loaded: {error}") from error

@@ -78,7 +78,7 @@ def built(
         if weights is None:
             stock, info = auto.from_pretrained(source, use_safetensors=True, trust_remote_code=False, **wanted)
         else:
-            stock, info = _class_of(auto, config).from_pretrained(None, state_dict=weights, **wanted)
+            stock, info = class_of(auto, config).from_pretrained(None, state_dict=weights, **wanted)
     other = {key[0] for key in info["mismatched_keys"]}
     if strange := sorted(other - answering.keys()):
         raise BadBundle(f"{source}: {', '.join(strange[:5])} has another size than its config.json says")
@@ -161,7 +161,8 @@ def _label_parameters(auto: Any, config: Any) -> dict[str, int]:
     }
 
 
-def _class_of(auto: Any, config: Any) -> Any:
+def class_of(auto: Any, config: Any) -> Any:
+    """The class that one of transformers' auto classes makes of a config."""
     with torch.device("meta"):
         return type(auto.from_config(config, trust_remote_code=False))
 

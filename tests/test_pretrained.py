@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, PreTrainedModel
+from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel
 
 from paredown import AdaptiveModel, Plan
 from paredown.errors import BadBundle
+from paredown.longer import lengthened
 from paredown.pretrained import kept_labels
 from tests.families import adaptive, batch, tiny
 
@@ -62,6 +63,13 @@ def test_torch_files_of_every_family(family: str, shards: int, tokenizer: Any, t
     expected = logits(AdaptiveModel.from_pretrained(path))
     as_torch_files(path, stock, shards, legacy_names=family == "bert")
     assert torch.allclose(logits(AdaptiveModel.from_pretrained(path)), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("auto", [AutoModelForSequenceClassification, AutoModel])
+def test_torch_files_can_be_lengthened(auto: Any, tokenizer: Any, tmp_path: Path) -> None:
+    stock = tiny("bert", auto)
+    path = as_torch_files(folder(tmp_path / "a", stock, tokenizer), stock)
+    assert lengthened(path, 256).before == 128
 
 
 def test_safetensors_are_preferred(tokenizer: Any, tmp_path: Path) -> None:

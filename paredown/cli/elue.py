@@ -25,6 +25,7 @@ from paredown.evaluation.original_files import Point as Submitted
 from paredown.evaluation.original_files import benchmark_name, write_elue_submission
 from paredown.evaluation.record import record
 from paredown.model import AdaptiveModel
+from paredown.pretrained import config_facts
 from paredown.registry import exits, tasks
 from paredown.rows import Row
 from paredown.tasks import Read
@@ -38,7 +39,9 @@ JUDGED = ("test_full", "test", "dev")  # the first that is there with labels
 
 @app.command()
 def elue(
-    encoder: Annotated[str, typer.Argument(help="A Hugging Face folder or hub id; or OUTPUT of runs that are done.")],
+    encoder: Annotated[
+        str, typer.Argument(help="A Hugging Face or ElasticBERT folder or hub id; or OUTPUT of finished runs.")
+    ],
     data: Annotated[Path, Option(help="The folder that holds ELUE's tasks, each in a folder of its own.")],
     output: Annotated[Path, Option("--output", "-o", help="Folder of the runs, scores, pictures and submissions.")],
     task: Annotated[list[str] | None, Option(help="SST-2, IMDb, …; default: all that are in DATA.")] = None,
@@ -60,7 +63,9 @@ def elue(
     config: Config = None,
 ) -> None:
     """Run a model over ELUE's tasks: exits trained once and used at several settings, or the first layers alone."""
-    chosen = [method_settled(text, head=head, epochs=epochs, lr=lr) for text in method or ([] if depth else [USUAL])]
+    check_place(encoder)
+    usual = [] if depth else [_usual_method(encoder)]
+    chosen = [method_settled(text, head=head, epochs=epochs, lr=lr) for text in method or usual]
     rules = [exits.parse(text) for text in rule or ("entropy_nats", "patience")]
     settings = {"precision": precision, "seed": seed, "batch_size": batch_size, "compile": compile}
     settings |= {"progress": not as_json}
@@ -86,6 +91,11 @@ def elue(
     written = [*standing.save(output), *runs.submissions, *written]
     for path in [] if as_json else written:
         results.print(f"written: {path}", highlight=False)
+
+
+def _usual_method(encoder: str) -> str:
+    """ElasticBERT has pre-trained poolers to begin with; for other encoders heads with attention are better."""
+    return "elasticbert" if config_facts(encoder, {}).get("model_type") == "elasticbert" else USUAL
 
 
 def _baseline(path: Path, found: list[ElueTask]) -> Curve:
@@ -153,9 +163,6 @@ class Runs:
     settings: dict[str, Any]  # of train()
     notes: list[str] = field(default_factory=list)  # what was left out
     submissions: list[Path] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        check_place(self.encoder)
 
     @cached_property
     def finished(self) -> bool:

@@ -26,7 +26,7 @@ from paredown.kinds import KINDS
 from paredown.methods.elastic_pretrain import ElasticPretrain, exit_losses
 from paredown.methods.elastic_pretrain.words import start_words
 from paredown.model import AdaptiveModel
-from paredown.pretrained import config_facts
+from paredown.pretrained import config_facts, folder_of
 from paredown.published import load_elasticbert, save_elasticbert
 from paredown.registry import methods
 from paredown.tasks.corpus import LABELS, Corpus
@@ -123,7 +123,7 @@ def _model(source: str, from_scratch: bool, seed: int) -> AdaptiveModel:
     if from_scratch:
         return _fresh(source, seed)
     if config_facts(source, {}).get("model_type") == "elasticbert":
-        return load_elasticbert(source, pretraining=True)
+        return load_elasticbert(folder_of(source, {}), pretraining=True)
     if not is_bundle(source):
         return load_any(source, labels=list(LABELS))
     model = load_any(source)

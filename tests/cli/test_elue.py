@@ -14,6 +14,7 @@ from transformers import AutoModel
 from paredown import AdaptiveModel
 from paredown.cli import main
 from tests.families import tiny
+from tests.published import test_elasticbert as elasticbert
 
 GOOD, BAD = ("good", "great", "fine"), ("bad", "dull", "awful")
 
@@ -141,3 +142,13 @@ def test_a_baseline_without_the_task_is_refused_before_training(
 def test_a_folder_without_tasks(encoder: Path, tmp_path: Path, capsys: Any) -> None:
     assert main(command(encoder, tmp_path, tmp_path / "out")) == 1
     assert "holds none of ELUE's tasks" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_an_elasticbert_begins_with_its_own_poolers(data: Path, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setitem(elasticbert.SIZES, "max_position_embeddings", 64)
+    folder = elasticbert.folder(tmp_path / "elastic", elasticbert.state())
+    line = command(folder, data, tmp_path / "out", "--task", "sst-2", "--epochs", "1", "--rule", "patience", "--json")
+    assert main(line) == 0
+    assert AdaptiveModel.from_pretrained(tmp_path / "out" / "SST-2" / "model").head.name == "pooler"
+    for other in (["--method", "fastbert"], ["--depth", "2"]):  # other heads, and none
+        assert main([*line, *other, "--dry-run"]) == 0
