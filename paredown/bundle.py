@@ -36,6 +36,7 @@ from paredown.pretrained import (
     kept_labels,
     kind_in,
     kind_of,
+    labels_in,
     labels_of,
     name_labels,
     stock_of,
@@ -139,12 +140,13 @@ def _bundled(folder: Path, wanted: Wanted) -> AdaptiveModel:
     facts = _facts(folder)
     _verify(folder, facts)
     own = KINDS[facts["kind"]]
-    model = AdaptiveModel(*stock_of(folder, own, None, wanted.settings, True, wanted.tokenizer), own)
+    stock, tokenizer = stock_of(folder, own, None, wanted.settings, True, wanted.tokenizer)
     kind, names = wanted.answers(own.name)
-    kept = _kept(model.labels, names) if kind == own else None
+    kept = _kept(labels_in(stock.config), names) if kind == own else None
     if kept is None:
-        model = AdaptiveModel(*stock_of(folder, kind, names, wanted.settings, tokenizer=wanted.tokenizer), kind)
+        stock, _ = stock_of(folder, kind, names, wanted.settings, tokenizer=tokenizer)
         log.warning("%s was trained to answer something else: its encoder is kept, its exits are not", folder)
+    model = AdaptiveModel(stock, tokenizer, kind)
     _restore(model, folder, facts, whole=kept is not None)
     if kept:
         name_labels(model.config, kept)
