@@ -86,9 +86,10 @@ def built(
         lacking = ", ".join(sorted(info["missing_keys"])[:5])
         raise BadBundle(f"{source} lacks weights that {type(stock).__name__} has: {lacking}")
     check_loaded(source, stock)
-    _relabel(stock, answering, kept, other)
-    if names and answering.keys() - info["missing_keys"] and not kind.outputs:
-        _say_labels(source, theirs, names, kept)
+    if not kind.outputs:  # there the size of a classifier tells what it answers, whatever its config.json calls it
+        _relabel(stock, answering, kept, other)
+        if names and answering.keys() - info["missing_keys"]:
+            _say_labels(source, theirs, names, kept)
     return stock
 
 
