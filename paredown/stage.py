@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from paredown.plan import Plan
 
 Batch = dict[str, Tensor]
+MOST_EPOCHS = 20  # more passes over few rows than this teach them by heart
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,17 @@ class Stage:
     reduce: Any = None  # the reducer that dev rows are judged with; None: the plan's
     rate: Callable[[str], float] | None = None  # by parameter name: how many times `lr`; None: all alike
     begin: Callable[[AdaptiveModel], None] | None = None  # done once before the first step
+    least_steps: int = 0  # trains for so many steps where `epochs` are fewer, but for no more than MOST_EPOCHS epochs
+    patience: int | None = None  # so many dev evaluations in a row without a new best end its second half; None: never
+    scales_lr: bool = False  # True: another batch size than `batch_size` changes `lr` by the root of their ratio
 
 
 class Method(Protocol):
     """How to train for adaptivity: a frozen dataclass of hyper-parameters."""
+
+    @property
+    def max_drop(self) -> float | None:
+        """The share of the dev score that an exit rule chosen after training may cost; None: `plan` names the rule."""
 
     def check(self, model: AdaptiveModel) -> None:
         """Raise BadSetting where the method cannot train this model."""

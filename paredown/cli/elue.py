@@ -308,5 +308,5 @@ def _training(runs: Runs, one: ElueTask, depth: int | None) -> dict[str, int]:
         method.grow(model)
         for stage in method.stages(model):
             size = runs.settings["batch_size"] or stage.batch_size
-            steps += Batches([0] * len(rows.rows), size, (0,)).steps(stage.epochs)
+            steps += Batches([0] * len(rows.rows), size, (0,)).steps(stage.epochs, stage.least_steps)
     return {"trained_on": len(rows.rows), "steps": steps}

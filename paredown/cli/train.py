@@ -29,7 +29,7 @@ from paredown.cli._data import (
 )
 from paredown.cli._held_out import HeldOut
 from paredown.cli._loading import Device, Reduce, Tokenizer, device_named, method_settled, model_for
-from paredown.evaluation import Cost, metric_named, record
+from paredown.evaluation import Cost, Worth, metric_named, record
 from paredown.evaluation.elue import static_point
 from paredown.evaluation.plots import save_depths
 from paredown.model import AdaptiveModel
@@ -50,7 +50,9 @@ Option = typer.Option
 def train(
     model: Annotated[str, typer.Argument(help="A Hugging Face folder, hub id or weights file, or a bundle.")],
     output: Annotated[Path, Option("--output", "-o", help="Folder of the run; the bundle ends in OUTPUT/model.")],
-    method: Annotated[list[str] | None, Option("--method", "-m", help="fastbert, joint:distill=1.0, …")] = None,
+    method: Annotated[
+        list[str] | None, Option("--method", "-m", help="auto (the default), fastbert, joint:distill=1.0, …")
+    ] = None,
     depth: Annotated[list[int] | None, Option(min=1, help="So many first layers; several: a model of each.")] = None,
     head: Annotated[str | None, Option(help="Which head, for every method: attention, pooler, …")] = None,
     reduce: Reduce = None,
@@ -72,6 +74,9 @@ def train(
     skip_bad_rows: SkipBadRows = False,
     epochs: Annotated[float | None, Option(help="For every method; default: as the method says.")] = None,
     lr: Annotated[float | None, Option(help="Learning rate, likewise.")] = None,
+    max_drop: Annotated[
+        float | None, Option(help="Share of the dev score that the chosen exit rule may cost; default of auto: 0.005.")
+    ] = None,
     batch_size: Annotated[int | None, Option(help="Rows per step, over all processes.")] = None,
     max_length: Annotated[int | None, Option(help="Tokens per row; longer rows are cut.")] = None,
     precision: Annotated[str, Option(help="no, bf16 or fp16: 16 bits while computing; weights have 32.")] = "no",
@@ -96,13 +101,16 @@ def train(
     files = {name: path for name, path in (("train", train), ("dev", dev)) if path}
     source = Source(task, data, files, reading, skip_bad_rows, kind)
     found, held, more = source.training(unlabelled)
-    chosen = [method_settled(text, head=head, epochs=epochs, lr=lr) for text in method or ["fastbert"]]
+    settled = {"head": head, "epochs": epochs, "lr": lr, "max_drop": max_drop}
+    chosen = [method_settled(text, **settled) for text in method or ["auto"]]
     folders = _folders(output, sorted(set(depth or ()), reverse=True))
     new = partial(model_for, model, found, seed, reduce=reduce, max_length=max_length, tokenizer=tokenizer)
     first = new(depth=next(iter(folders)))
     models = chain([first], (new(depth=each) for each in [*folders][1:]))
     extra = more.rows if more else None
-    ready = TrainingData.read(first, found.rows, extra, held.rows if held else None, max_length)  # once for all depths
+    hold_out = chosen[-1].max_drop is not None
+    # Once for all depths.
+    ready = TrainingData.read(first, found.rows, extra, held.rows if held else None, max_length, hold_out)
     judged = HeldOut.read(source, test, first, max_length, found) if test else None
     if dry_run:
         stages = [_foresee(each, chosen, ready, batch_size) for each in models]
@@ -170,6 +178,8 @@ class Made:
             return print_json({"bundle": made["bundle"], **self.report.to_json(), **tested})
         if self.model.scores:
             results.print(score_table(self.model.scores))
+        if self.report.worth:
+            results.print(Worth(**self.report.worth).table("dev"))
         if self.tested:
             results.print(*self.tested.tables())
         results.print(f"The bundle is in {made['bundle']}, its plan: {self.model.plan}", highlight=False)
@@ -230,7 +240,7 @@ def _foresee(model: AdaptiveModel, chosen: list[Any], data: TrainingData, batch_
                     "stage": stage.name,
                     "layers": len(depth),
                     "rows": len(rows),
-                    "steps": Batches(lengths(rows), size, (0,)).steps(stage.epochs),
+                    "steps": Batches(lengths(rows), size, (0,)).steps(stage.epochs, stage.least_steps),
                     "batch_size": size,
                     "trained_parameters": sum(parameter.numel() for parameter in trained.values()),
                     # A backward pass costs two forward passes; through a frozen encoder there is none.

@@ -2,6 +2,7 @@
 
 from paredown.evaluation.candidates import CandidateAnswering, Chosen, score_candidates, write_candidates
 from paredown.evaluation.choices import score_choices, write_letters
+from paredown.evaluation.choosing import Choice, choose
 from paredown.evaluation.cost import Bill, Cost, Work
 from paredown.evaluation.elue import Curve, Standing, compare, elue_score
 from paredown.evaluation.frontier import area, front
@@ -22,6 +23,7 @@ __all__ = [
     "SPEEDS",
     "Bill",
     "CandidateAnswering",
+    "Choice",
     "Chosen",
     "Cost",
     "Curve",
@@ -37,6 +39,7 @@ __all__ = [
     "Work",
     "Worth",
     "area",
+    "choose",
     "compare",
     "curve",
     "decode",

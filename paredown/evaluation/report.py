@@ -227,7 +227,7 @@ def fitting_rules(
     if rules == "all":
         mine = {} if own is None else {own.name: own}
         known = [mine.get(name) or exits.make(name) for name in exits.names()] if asked else []
-        return [rule for rule in known if rule.knob and _suits(rule, kind, asked, has_doubt)]
+        return [rule for rule in known if rule.knob and suits(rule, kind, asked, has_doubt)]
     found = [exits.of(rule) for rule in ([rules] if isinstance(rules, str) else rules)]
     if len({rule.name for rule in found}) < len(found):
         raise BadSetting("every rule can be swept once; two have the same name")
@@ -238,7 +238,7 @@ def fitting_rules(
     return found
 
 
-def _suits(rule: Any, kind: Kind, asked: tuple[int, ...], has_doubt: bool) -> bool:
+def suits(rule: Any, kind: Kind, asked: tuple[int, ...], has_doubt: bool) -> bool:
     try:
         rule.check(kind, asked, has_doubt)
     except BadPlan:

@@ -1,6 +1,7 @@
 """How to train for adaptivity. One folder per method with its card; importing this package registers them all."""
 
 from paredown.methods.alternating import Alternating
+from paredown.methods.auto import Auto
 from paredown.methods.elastic_pretrain import ElasticPretrain
 from paredown.methods.finetune import Finetune
 from paredown.methods.joint import Joint
@@ -12,6 +13,7 @@ from paredown.methods.two_stage import TwoStage
 
 __all__ = [
     "Alternating",
+    "Auto",
     "ElasticPretrain",
     "Finetune",
     "Joint",

@@ -30,12 +30,16 @@ class Recipe:
     clip: float | None = 1.0
     adam_eps: float = 1e-8
     label_smoothing: float = 0.0
+    max_drop: float | None = None  # the exit rule chosen on dev rows may cost so much of their score; None: `rule`
 
     def __post_init__(self) -> None:
         if self.epochs < 0 or self.lr <= 0 or self.batch_size < 1 or not 0 <= self.warmup <= 1:
             raise BadSetting(f"{self.name}: epochs >= 0, lr > 0, batch_size >= 1 and warmup in 0..1 are needed")
         if not 0 <= self.label_smoothing < 1:
             raise BadSetting(f"{self.name}: label_smoothing must lie in 0..1, not {self.label_smoothing}")
+
+        if self.max_drop is not None and not 0 <= self.max_drop < 1:
+            raise BadSetting(f"{self.name}: max_drop is a share of the score, from 0 to below 1, not {self.max_drop}")
 
     def check(self, model: AdaptiveModel) -> None:
         """Say before training, not after it, that the exit rule makes no sense for the model's kind of answer."""

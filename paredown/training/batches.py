@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import hashlib
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,8 +19,9 @@ from paredown.evaluation.questions import are_questions, encoded_rows
 from paredown.kinds import Kind
 from paredown.model import AdaptiveModel
 from paredown.rows import Encoded, as_rows
-from paredown.stage import Stage
+from paredown.stage import MOST_EPOCHS, Stage
 
+log = logging.getLogger("paredown.training")
 POOL = 50  # batches that are sorted by length together: little padding, yet every epoch mixes anew
 
 
@@ -32,7 +34,13 @@ class Data:
     dev: Sequence[Encoded]
 
     @classmethod
-    def read(cls, model: AdaptiveModel, train: Any, extra: Any, dev: Any, max_length: int | None) -> Data:
+    def read(
+        cls, model: AdaptiveModel, train: Any, extra: Any, dev: Any, max_length: int | None, hold_out: bool = False
+    ) -> Data:
+        """`hold_out`: without dev rows, some of the training rows become dev rows."""
+        if hold_out and dev is None:
+            train, dev = held_out(list(train))
+
         def encoded(inputs: Any, named: str | None) -> Sequence[Encoded]:
             if are_questions(model, inputs):
                 inputs = encoded_rows(model, inputs, max_length)
@@ -67,6 +75,21 @@ class Data:
                 for one in (row, *row.options):
                     found.update(repr((one.ids, one.label)).encode())
         return found.hexdigest()[:16]
+
+
+def held_out(rows: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Rows to learn from, and a tenth of them, 50 to 1,000 and never more than half, to choose by; said aloud."""
+    size = min(max(len(rows) // 10, 50), 1000, len(rows) // 2)
+    chosen = set(np.random.default_rng(0).permutation(len(rows))[:size].tolist())
+    log.warning(
+        "there are no dev rows: %s of the %s training rows are held out to choose weights and a plan by",
+        f"{size:,}",
+        f"{len(rows):,}",
+    )
+    return (
+        [row for index, row in enumerate(rows) if index not in chosen],
+        [row for index, row in enumerate(rows) if index in chosen],
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +135,10 @@ class Batches:
     def per_epoch(self) -> int:
         return math.ceil(len(self.lengths) / self.size)
 
-    def steps(self, epochs: float) -> int:
-        return math.ceil(self.per_epoch * epochs - 1e-6)  # 50 / 11 epochs of 11 batches are 50 steps, not 51
+    def steps(self, epochs: float, least: int = 0) -> int:
+        """Steps of so many epochs, `least` if those are fewer, but never more than MOST_EPOCHS for that."""
+        steps = math.ceil(self.per_epoch * epochs - 1e-6)  # 50 / 11 epochs of 11 batches are 50 steps, not 51
+        return max(steps, min(least, MOST_EPOCHS * self.per_epoch))
 
     def at(self, step: int) -> list[int]:
         """Row numbers of the batch of a step."""

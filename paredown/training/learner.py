@@ -36,12 +36,13 @@ class Learner:
         width_multiple: int = 1,
     ):
         self.model, self.stage, self.rows, self.batches, self.processes = model, stage, rows, batches, processes
-        self.steps = batches.steps(stage.epochs)
+        self.steps = batches.steps(stage.epochs, stage.least_steps)
         self.trained = freeze(model, stage)
         if not self.trained:
             raise BadSetting(f"stage {stage.name} trains no parameter of this model")
         self.micro_batch = min(micro_batch or batches.size, math.ceil(batches.size / processes.count))
         self.dtype, self.width_multiple = DTYPES[precision], width_multiple
+        self._peak = stage.lr * (batches.size / stage.batch_size) ** 0.5 if stage.scales_lr else stage.lr
         self.fused = processes.device.type == "cuda"
         self.optimizer = self._adamw()
         self.scaler = torch.amp.GradScaler(processes.device.type, enabled=precision == "fp16")
@@ -59,7 +60,7 @@ class Learner:
         """Rises linearly over the warm-up, then falls linearly to 0."""
         warm = self.stage.warmup * self.steps
         share = min((step + 1) / warm, 1.0) if step < warm else (self.steps - step) / (self.steps - warm)
-        return self.stage.lr * share
+        return self._peak * share
 
     def step(self, number: int) -> float:
         """One optimizer step on one batch, in as many pieces as memory asks for; returns the loss of the batch."""

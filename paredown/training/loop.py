@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from paredown.errors import BadSetting, Interrupted
+from paredown.evaluation.choosing import suspicion
 from paredown.evaluation.metrics import Metric, metric_for, metric_named
 from paredown.evaluation.record import record
 from paredown.model import AdaptiveModel
-from paredown.numbers import dtype_named
 from paredown.plan import Plan
 from paredown.reading import Reading
 from paredown.registry import methods as method_registry
@@ -28,37 +28,15 @@ from paredown.training.centre import centre
 from paredown.training.checkpoint import KEPT, Checkpoint, Checkpoints, step_name, write_json
 from paredown.training.display import Display
 from paredown.training.guard import Signals, compiled, is_out_of_memory, saving, seed_everything, widen
-from paredown.training.learner import DTYPES, Learner
+from paredown.training.learner import Learner
+from paredown.training.outcome import REMEDY, conclude, judge
 from paredown.training.processes import Processes, check_trackers
 from paredown.training.report import Evaluation, Report, StageReport
+from paredown.training.settings import Settings
 
 DEV_BATCH = 64
 COMPILED_WIDTH = 16  # batch widths are multiples of this for compiled layers, so that few shapes occur
 log = logging.getLogger("paredown.training")
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    seed: int = 42
-    batch_size: int | None = None  # rows per step, over all processes; None: as each stage says
-    micro_batch: int | None = None  # rows at once per process; None: as many as memory allows
-    precision: str = "no"  # no, bf16, fp16
-    evaluate_every: int | None = None  # steps; None: every epoch
-    checkpoint_every: int | None = None  # steps; None: every epoch
-    compile: bool = False
-    keep_checkpoints: bool = False  # the model at every checkpoint stays, as a bundle in output/kept
-    save_dtype: str | torch.dtype | None = None  # of the weights in the bundle; None: float32
-
-    def __post_init__(self) -> None:
-        for name in ("batch_size", "micro_batch", "evaluate_every", "checkpoint_every"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise BadSetting(f"{name} must be at least 1, not {value}")
-        if self.seed < 0:
-            raise BadSetting(f"seed must not be negative, got {self.seed}")
-        dtype_named(self.save_dtype)
-        if self.precision not in DTYPES:
-            raise BadSetting(f"precision must be one of {', '.join(DTYPES)}, not {self.precision!r}")
 
 
 def train(
@@ -104,7 +82,8 @@ def train(
         entry.check(model)
     measure = metric_named(metric) if isinstance(metric, str) else metric or metric_for(model.kind)
     model.reading = Reading(max_length).over(model.reading)
-    data = Data.read(model, train_rows, unlabelled, dev_rows, max_length)
+    hold_out = entries[-1].max_drop is not None
+    data = Data.read(model, train_rows, unlabelled, dev_rows, max_length, hold_out)
     if narrow := widen(model):
         log.info("parameters in %s are widened to 32 bits to be trained", ", ".join(map(str, narrow)))
     processes = Processes(Path(output), trackers, cpu)
@@ -215,9 +194,18 @@ class Run:
                 facts = {f"{self.stage.name}/loss": loss, f"{self.stage.name}/lr": self.learner.lr(step)}
                 self.processes.log(facts, self.offset + step + 1)
                 self._pause(step + 1)
+                if self._is_settled():
+                    break
         if self.entry.best_step is not None:
             self.processes.wait()
             self.checkpoints.load_best(self.offset + self.entry.best_step, dict(self.learner.trained))
+        for found in self.entry.evaluations:
+            if found.step == self.entry.best_step and found.suspicion:
+                self._warn(f"stage {self.stage.name}: {found.suspicion}; {REMEDY}")
+
+    def _warn(self, message: str) -> None:
+        self.report.warnings.append(message)
+        log.warning("warning: %s", message)
 
     def _pause(self, done: int) -> None:
         """Between two steps: evaluate, save, or stop."""
@@ -242,6 +230,13 @@ class Run:
             self.signals.asked,
         )
 
+    def _is_settled(self) -> bool:
+        """True where the last dev evaluations brought no new best: the stage ends early, but not in its first half."""
+        if self.stage.patience is None or self.entry.best_step is None or 2 * len(self.entry.losses) < self.entry.steps:
+            return False
+        later = [found for found in self.entry.evaluations if found.step > self.entry.best_step]
+        return len(later) >= self.stage.patience
+
     # Choosing the best
 
     def _owes_evaluation(self, done: int) -> bool:
@@ -253,14 +248,14 @@ class Run:
         """Score the dev rows and keep the weights if they are the best; False: dropped, because the run must stop."""
         if not self.data.dev:
             return True
-        found: list[dict[int, float]] = []
+        found: list[tuple[dict[int, float], str | None]] = []
         if self.processes.count > 1:  # the others could not know that one of them dropped it
             found.append(self._scores())
         elif not self.signals.finish(lambda: found.append(self._scores())):
             return False
-        scores = self.processes.first_says(found[0])
+        scores, suspicious = self.processes.first_says(found[0])
         value = judge(scores, self.stage.judged_by)
-        self.entry.evaluations.append(Evaluation(done, value, scores))
+        self.entry.evaluations.append(Evaluation(done, value, scores, suspicious))
         if self.stage.keeps_last or value > (-math.inf if self.entry.best is None else self.entry.best):
             self.entry.best, self.entry.best_step = value, done
             if self.processes.writes:
@@ -271,11 +266,13 @@ class Run:
         self._write_report()
         return True
 
-    def _scores(self) -> dict[int, float]:
+    def _scores(self) -> tuple[dict[int, float], str | None]:
+        """The dev metric at every exit; and why it looks as if nothing had been learnt, if it does."""
         while True:
             try:
                 plan = Plan(self.stage.depth or self.model.depth, reduce=self.stage.reduce or self.model.plan.reduce)
-                return record(self.model, self.data.dev, self.dev_batch, plan).scores(self.metric)
+                seen = record(self.model, self.data.dev, self.dev_batch, plan)
+                return seen.scores(self.metric), suspicion(seen, self.metric)
             except RuntimeError as error:
                 if not is_out_of_memory(error) or self.dev_batch == 1:
                     raise
@@ -378,19 +375,22 @@ class Run:
         """The bundle."""
         self.model.teacher = None
         self.model.scores = self._scores_of(self.entry.best_step)
+        if self.data.dev:
+            self._conclude()
         self._write_report()
         if self.processes.writes:
             with saving(self.output / "model"):
                 self.model.eval().save_pretrained(self.output / "model", self.settings.save_dtype)
         self.processes.wait()
 
-
-def judge(scores: dict[int, float], by: str) -> float:
-    """One number from the scores at every exit: the final one, or a mean over the exits before it, or over all."""
-    final = max(scores)
-    counted = {"final": [final], "exits": [layers for layers in scores if layers != final], "all": list(scores)}[by]
-    counted = counted or [final]  # no exits before the end
-    return sum(scores[layers] for layers in counted) / len(counted)
+    def _conclude(self) -> None:
+        """The plan as dev rows choose it, unless the user named an exit rule, and what it is worth there."""
+        drop = self.methods[-1].max_drop if self.chosen is None else None
+        outcome = self.processes.first_says(conclude(self.model, self.data.dev, self.metric, drop, self.dev_batch))
+        self.model.plan, self.report.worth = outcome.plan, outcome.worth.to_json()
+        self.model.scores = {**(self.model.scores or {}), "worth": self.report.worth, "speeds": outcome.speeds}
+        if outcome.warning:
+            self._warn(outcome.warning)
 
 
 def _described(method: Any) -> Any:

@@ -11,6 +11,7 @@ class Evaluation:
     step: int  # steps done in the stage
     value: float  # what chooses the best weights
     scores: dict[int, float]  # the metric at every exit, by layers run
+    suspicion: str | None = None  # why it looks as if nothing had been learnt
 
 
 @dataclass
@@ -27,6 +28,8 @@ class StageReport:
 @dataclass
 class Report:
     stages: list[StageReport] = field(default_factory=list)
+    worth: dict[str, Any] | None = None  # what the plan scores and costs on dev rows, beside full depth
+    warnings: list[str] = field(default_factory=list)
 
     def done(self) -> int:
         """Optimizer steps done, over all stages."""
@@ -37,7 +40,7 @@ class Report:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Report:
-        report = cls()
+        report = cls(worth=data.get("worth"), warnings=data.get("warnings", []))
         for stage in data["stages"]:
             stage = StageReport(**stage)
             stage.evaluations = [_evaluation(**entry) for entry in stage.evaluations]  # type: ignore[arg-type]
@@ -45,5 +48,5 @@ class Report:
         return report
 
 
-def _evaluation(step: int, value: float, scores: dict[str, float]) -> Evaluation:
-    return Evaluation(step, value, {int(layers): score for layers, score in scores.items()})
+def _evaluation(step: int, value: float, scores: dict[str, float], suspicion: str | None = None) -> Evaluation:
+    return Evaluation(step, value, {int(layers): score for layers, score in scores.items()}, suspicion)

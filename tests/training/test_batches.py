@@ -29,6 +29,7 @@ def test_steps_walk_through_the_epochs() -> None:
     batches = Batches([5] * 10, 3, (0, 0))
     assert (batches.per_epoch, batches.steps(2), batches.steps(0.3), batches.steps(0)) == (4, 8, 2, 0)
     assert Batches([5] * 33, 3, (0, 0)).steps(50 / 11) == 50  # rounding must not add a step
+    assert [batches.steps(2, least) for least in (5, 30, 500)] == [8, 30, 20 * 4]  # no more than 20 epochs for a floor
     assert [batches.at(step) for step in range(8)] == batches.epoch(0) + batches.epoch(1)
 
 

@@ -14,13 +14,13 @@ import paredown.methods  # noqa: F401  registers them
 from paredown import AdaptiveModel
 from paredown.errors import BadInput, BadSetting
 from paredown.training import train
-from paredown.training.loop import judge
+from paredown.training.outcome import judge
 from tests.training.test_resume import short
 from tests.training.tiny import Steps, bits, rows, stage, tiny
 
 
 def test_the_best_weights_end_in_the_bundle(tmp_path: Path) -> None:
-    values = iter([0.2, 0.9, 0.9, 0.1])
+    values = iter([0.2, 0.9, 0.9, 0.1, 0.9, 0.9])  # the last two: what the plan is worth in the end
     seen: list[dict[str, bytes]] = []
     model = tiny()
 

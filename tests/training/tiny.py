@@ -73,6 +73,7 @@ class Steps:
     wanted: list[Stage]
     heads: bool = False
     described: str = field(default="test")
+    max_drop: float | None = None
 
     def check(self, model: AdaptiveModel) -> None:
         pass

@@ -51,6 +51,8 @@ class Joint(Recipe):
                 teacher = trace.final.detach()
                 loss = loss + self.distill * model.kind.distill(said[layer], teacher, trace.counts, self.temperature)
             losses.append(loss * (share / total))
+        if last in trace.logits:  # a head answers last: plain transformers shall give its answers too
+            losses.append(model.kind.distill(trace.stock, trace.final.detach(), trace.counts))
         return torch.stack(losses).sum()
 
 

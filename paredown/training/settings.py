@@ -1,0 +1,35 @@
+"""The numbers of a run that are not a method's."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from paredown.errors import BadSetting
+from paredown.numbers import dtype_named
+from paredown.training.learner import DTYPES
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    seed: int = 42
+    batch_size: int | None = None  # rows per step, over all processes; None: as each stage says
+    micro_batch: int | None = None  # rows at once per process; None: as many as memory allows
+    precision: str = "no"  # no, bf16, fp16
+    evaluate_every: int | None = None  # steps; None: every epoch
+    checkpoint_every: int | None = None  # steps; None: every epoch
+    compile: bool = False
+    keep_checkpoints: bool = False  # the model at every checkpoint stays, as a bundle in output/kept
+    save_dtype: str | torch.dtype | None = None  # of the weights in the bundle; None: float32
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "micro_batch", "evaluate_every", "checkpoint_every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise BadSetting(f"{name} must be at least 1, not {value}")
+        if self.seed < 0:
+            raise BadSetting(f"seed must not be negative, got {self.seed}")
+        dtype_named(self.save_dtype)
+        if self.precision not in DTYPES:
+            raise BadSetting(f"precision must be one of {', '.join(DTYPES)}, not {self.precision!r}")
