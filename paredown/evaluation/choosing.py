@@ -82,9 +82,9 @@ def _saving(points: list[dict[str, Any]], full: dict[str, Any]) -> list[dict[str
     """Only thresholds that save more than all before them."""
     found: list[dict[str, Any]] = []
     for one in points:
-        saved = 1 - one["flops"] / full["flops"]
+        saved = round(1 - one["flops"] / full["flops"], 6)
         if saved > (found[-1]["saved"] if found else 0.0):
-            found.append({"rule": one["rule"], "saved": round(saved, 6), "score": one["score"]})
+            found.append({"rule": one["rule"], "saved": saved, "score": one["score"]})
     return found
 
 
