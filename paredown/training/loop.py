@@ -187,6 +187,8 @@ class Run:
             self._interrupt()
         with compiled(self.model.walk.layers) if self.settings.compile else nullcontext():
             for step in range(done, self.learner.steps):
+                if self._is_settled():
+                    break
                 loss = self.learner.step(step)
                 self.entry.losses.append(loss)
                 self.entry.seconds = time.monotonic() - began
@@ -194,8 +196,6 @@ class Run:
                 facts = {f"{self.stage.name}/loss": loss, f"{self.stage.name}/lr": self.learner.lr(step)}
                 self.processes.log(facts, self.offset + step + 1)
                 self._pause(step + 1)
-                if self._is_settled():
-                    break
         if self.entry.best_step is not None:
             self.processes.wait()
             self.checkpoints.load_best(self.offset + self.entry.best_step, dict(self.learner.trained))

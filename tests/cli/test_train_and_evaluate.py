@@ -72,7 +72,9 @@ def test_train_then_evaluate(encoder: Path, files: dict[str, str], tmp_path: Pat
 def test_train_says_what_it_would_do(encoder: Path, files: dict[str, str], tmp_path: Path, capsys: Any) -> None:
     assert main(command(encoder, files, tmp_path / "run", "--dry-run", "--json")) == 0
     stages = json.loads(capsys.readouterr().out)["stages"]
-    assert [(stage["stage"], stage["steps"]) for stage in stages] == [("finetune", 16), ("distill", 40)]
+    assert [(stage["stage"], stage["steps"]) for stage in stages] == [
+        (name, 160) for name in ("finetune", "distill", "joint")
+    ]
     assert all(stage["trained_parameters"] > 0 and stage["flops"] > 0 for stage in stages)
     assert not (tmp_path / "run").exists()
 

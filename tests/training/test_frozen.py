@@ -90,7 +90,7 @@ def test_only_trained_parameters_are_clipped_and_decayed() -> None:
 
 def test_learning_rate_rises_and_falls() -> None:
     learner = Learner.__new__(Learner)
-    learner.steps, learner.stage = 20, stage(warmup=0.25, lr=1.0)
+    learner.steps, learner.stage, learner._peak = 20, stage(warmup=0.25), 1.0
     rates = [learner.lr(step) for step in range(20)]
     assert rates[:6] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
     assert rates[6:] == sorted(rates[6:], reverse=True) and rates[-1] == pytest.approx(1 / 15)

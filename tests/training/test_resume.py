@@ -22,7 +22,7 @@ from paredown.training.learner import Learner
 from tests.placement import unaligned
 from tests.training.tiny import Steps, bits, rows, stage, tiny
 
-SHORT = {"epochs": 1.0, "exit_epochs": 1.0, "batch_size": 8, "lr": 1e-3}
+SHORT = {"epochs": 1.0, "exit_epochs": 1.0, "least_steps": 0, "batch_size": 8, "lr": 1e-3}
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +100,9 @@ def test_100_steps_of_every_method_are_50_and_50(name: str, tmp_path: Path, monk
     stages = [field.name for field in dataclasses.fields(methods[name]) if field.name.endswith("epochs")]
     shares = {1: (100,), 2: (50, 50), 3: (50, 25, 25), 4: (25, 25, 25, 25)}[len(stages)]
     epochs = {stage: steps / 11 for stage, steps in zip(stages, shares, strict=True)}
-    method = methods.make(name, batch_size=4, lr=1e-3, **epochs)
+    fields = {field.name for field in dataclasses.fields(methods[name])}
+    exact = {key: value for key, value in {"least_steps": 0, "max_drop": None}.items() if key in fields}
+    method = methods.make(name, batch_size=4, lr=1e-3, **epochs, **exact)
     alone = {"unlabelled": None, "dev_rows": None, "checkpoint_every": 50}
     whole = run(tmp_path / "whole", [method], **alone)
     assert sum(len(entry.losses) for entry in whole[1].stages) == 100
