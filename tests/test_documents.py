@@ -36,7 +36,8 @@ def test_the_first_example_runs(page: str, monkeypatch: Any, tmp_path: Path, tok
     (example,) = blocks(page)
     monkeypatch.chdir(tmp_path)
     exec(example.replace("google-bert/bert-base-uncased", str(folder)), {})
-    assert re.search(r"^(good|bad) [01]\.\d+", capsys.readouterr().out)
+    shown = re.findall(r"^(?:good|bad) [01]\.\d+ (?:after )?(\d+)", capsys.readouterr().out, re.MULTILINE)
+    assert shown and all(int(layers) < 4 for layers in shown)  # rows leave before the last layer
     assert (tmp_path / "films" / "paredown.json").is_file()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import logging
 import math
 import time
@@ -32,10 +30,11 @@ from paredown.training.learner import Learner
 from paredown.training.outcome import REMEDY, conclude, judge
 from paredown.training.processes import Processes, check_trackers
 from paredown.training.report import Evaluation, Report, StageReport
-from paredown.training.settings import Settings
+from paredown.training.settings import Settings, described
 
 DEV_BATCH = 64
 COMPILED_WIDTH = 16  # batch widths are multiples of this for compiled layers, so that few shapes occur
+PERFECT = 1.0  # a score that cannot be beaten: of weights that have it, those that learned longest stay
 log = logging.getLogger("paredown.training")
 
 
@@ -256,7 +255,8 @@ class Run:
         scores, suspicious = self.processes.first_says(found[0])
         value = judge(scores, self.stage.judged_by)
         self.entry.evaluations.append(Evaluation(done, value, scores, suspicious))
-        if self.stage.keeps_last or value > (-math.inf if self.entry.best is None else self.entry.best):
+        best = -math.inf if self.entry.best is None else self.entry.best
+        if self.stage.keeps_last or value > best or value == best == PERFECT:
             self.entry.best, self.entry.best_step = value, done
             if self.processes.writes:
                 self.checkpoints.save_best(self.offset + done, dict(self.learner.trained))
@@ -355,7 +355,7 @@ class Run:
         """What must be the same for a run to be resumed."""
         walk = self.model.walk
         return {
-            "methods": [_described(method) for method in self.methods],
+            "methods": [described(method) for method in self.methods],
             "seed": self.settings.seed,
             "batch_size": self.settings.batch_size,
             "precision": self.settings.precision,
@@ -391,10 +391,3 @@ class Run:
         self.model.scores = {**(self.model.scores or {}), "worth": self.report.worth, "speeds": outcome.speeds}
         if outcome.warning:
             self._warn(outcome.warning)
-
-
-def _described(method: Any) -> Any:
-    """A method as JSON; the round trip makes tuples lists, as they come back from a checkpoint."""
-    settings = dataclasses.asdict(method) if dataclasses.is_dataclass(method) else {}  # type: ignore[arg-type]
-    name = getattr(method, "name", type(method).__name__)
-    return json.loads(json.dumps({"name": name, **settings}, default=lambda value: getattr(value, "__qualname__", "")))

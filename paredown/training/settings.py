@@ -1,8 +1,10 @@
-"""The numbers of a run that are not a method's."""
+"""What makes a run what it is: its numbers, and its methods as JSON."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+from typing import Any
 
 import torch
 
@@ -33,3 +35,10 @@ class Settings:
         dtype_named(self.save_dtype)
         if self.precision not in DTYPES:
             raise BadSetting(f"precision must be one of {', '.join(DTYPES)}, not {self.precision!r}")
+
+
+def described(method: Any) -> Any:
+    """A method as JSON; the round trip makes tuples lists, as they come back from a checkpoint."""
+    settings = dataclasses.asdict(method) if dataclasses.is_dataclass(method) else {}  # type: ignore[arg-type]
+    name = getattr(method, "name", type(method).__name__)
+    return json.loads(json.dumps({"name": name, **settings}, default=lambda value: getattr(value, "__qualname__", "")))
