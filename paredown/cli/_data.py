@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from paredown.errors import BadInput, BadSetting
-from paredown.evaluation.metrics import USUAL
+from paredown.evaluation.metrics import USUAL, Metric, metric_named
 from paredown.evaluation.questions import ASKED, row_length
 from paredown.kinds import kind_named
 from paredown.model import AdaptiveModel
@@ -157,6 +157,15 @@ def facts_of(rows: Any, model: AdaptiveModel, max_length: int | None) -> dict[st
         "max_length": row_length(model, max_length),
         "first_row": first,
     }
+
+
+def metric_of(rows: Any, task: str | None, ready: Any) -> Metric | None:
+    """The headline metric of the dev rows: those read, or some of the training rows; None where there are none."""
+    if not ready.dev:
+        return None
+    if rows.groups is not None and len(rows.groups) != len(ready.dev):
+        raise BadSetting("rows are ranked in groups, which no row can be held out of: give --dev")
+    return metric_named(metrics_of(rows, task)[0], rows.groups)
 
 
 def metrics_of(rows: Any, task: str | None) -> list[str]:

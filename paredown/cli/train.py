@@ -25,11 +25,11 @@ from paredown.cli._data import (
     Task,
     TextColumn,
     facts_of,
-    metrics_of,
+    metric_of,
 )
 from paredown.cli._held_out import HeldOut
 from paredown.cli._loading import Device, Reduce, Tokenizer, device_named, method_settled, model_for
-from paredown.evaluation import Cost, Worth, metric_named, record
+from paredown.evaluation import Cost, Worth, record
 from paredown.evaluation.elue import static_point
 from paredown.evaluation.plots import save_depths
 from paredown.model import AdaptiveModel
@@ -115,7 +115,7 @@ def train(
     if dry_run:
         stages = [_foresee(each, chosen, ready, batch_size) for each in models]
         return _show_stages([stage for its in stages for stage in its], facts_of(found, first, max_length), as_json)
-    metric = metric_named(metrics_of(held, task)[0], held.groups) if held else None
+    metric = metric_of(held or found, task, ready)
     made = Made(metric, ready, judged)
     for folder, adaptive in zip(folders.values(), models, strict=True):
         report = run(
@@ -179,7 +179,7 @@ class Made:
         if self.model.scores:
             results.print(score_table(self.model.scores))
         if self.report.worth:
-            results.print(Worth(**self.report.worth).table("dev"))
+            results.print(Worth.from_json(self.report.worth).table("dev"))
         if self.tested:
             results.print(*self.tested.tables())
         results.print(f"The bundle is in {made['bundle']}, its plan: {self.model.plan}", highlight=False)

@@ -69,6 +69,18 @@ def test_train_then_evaluate(encoder: Path, files: dict[str, str], tmp_path: Pat
     assert found["rows"] == 24 and list(found["curves"]) == ["patience"]
 
 
+def test_without_dev_rows_some_are_held_out_and_the_plan_is_judged_on_them(
+    encoder: Path, files: dict[str, str], tmp_path: Path, capsys: Any
+) -> None:
+    line = ["train", str(encoder), "-o", str(tmp_path / "run"), "--train", files["train"], "--test", files["dev"]]
+    assert main([*line, "-m", "auto:least_steps=6,epochs=1,exit_epochs=1,joint_epochs=1", "--max-drop", "0.3"]) == 0
+    shown = capsys.readouterr().out
+    assert "what the plan is worth on 30 dev rows" in shown and "on 24 test rows" in shown
+    model = AdaptiveModel.from_pretrained(tmp_path / "run" / "model")
+    worth = model.scores["worth"]
+    assert worth["rows"] == 30 and worth["score"] >= worth["full_score"] - 0.3
+
+
 def test_train_says_what_it_would_do(encoder: Path, files: dict[str, str], tmp_path: Path, capsys: Any) -> None:
     assert main(command(encoder, files, tmp_path / "run", "--dry-run", "--json")) == 0
     stages = json.loads(capsys.readouterr().out)["stages"]
