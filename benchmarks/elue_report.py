@@ -6,17 +6,16 @@ python -m benchmarks.elue_report
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
-from benchmarks.early_exit_report import table
+from benchmarks.pages import DOCS, bullets, filled, how_made, machine, put, spoken, table
 from paredown.evaluation.elue import TASKS, Standing
 from paredown.evaluation.plots import STYLE, elue
 
 RESULTS = Path(__file__).with_name("elue.json")
-PAGE = Path(__file__).parent.parent / "docs" / "elue.md"
+SCRIPT = "python -m benchmarks.elue_report"
+PAGE = DOCS / "elue.md"
 PICTURE = PAGE.with_suffix(".png")
-PLACE = re.compile(r"(<!-- figures -->\n).*?(<!-- end -->)", re.DOTALL)
 NAMES = {
     "entropy_nats": "entropy",
     "accuracy_and_f1": "accuracy and F1, mean",
@@ -24,40 +23,60 @@ NAMES = {
 }
 
 
-def figures(results: dict) -> str:
+def page(text: str, results: dict) -> str:
+    """The page with its places filled."""
     standing = Standing.from_json(results)
-    seeds = "one seed" if len(results["seeds"]) == 1 else f"mean of {len(results['seeds'])} seeds"
-    return f"""Made by `python -m benchmarks.elue_report` from the results of:
+    return put(text, answer=answer(results, standing), figures=figures(results, standing), made=made(results, standing))
 
-```
-{results["command"]}
-```
 
-{results["encoder"]} on one {results["device"]}, {results["precision"]}, torch {results["torch"]},
-transformers {results["transformers"]}, {seeds}. One standard error of a score is about a point on the smaller test
-sets, so differences below one point say little.
+def answer(results: dict, standing: Standing) -> str:
+    """What a reader came for."""
+    gains = spoken(
+        [
+            f"{100 * score.average:+.2f} points by `{use}` ({len(score.tasks)} tasks)"
+            for use, score in standing.scores.items()
+        ]
+    )
+    return filled(
+        f"""With {results["encoder"]} and attention heads, exits score {gains} on average against the first layers
+        alone at the same FLOPs. These are test rows, {seeds(results)}; weights were chosen on dev rows, and thresholds
+        are a fixed list. The tasks are partly cut down and the baseline is our own, so they are not figures of ELUE's
+        leaderboard."""
+    )
 
-![score against FLOPs on ELUE's tasks]({PICTURE.name})
 
-ELUE score in points: the mean, over the settings of a rule, of the score less that of the first layers alone at the
-same FLOPs. Trained by `{example(results)}` and the like.
-The heads were counted as they were then, every token asking; since then only the first does, which saves 2 to 5 % of a
-layer at each exit, so exits would score a little higher now.
+def seeds(results: dict) -> str:
+    return "one seed" if len(results["seeds"]) == 1 else f"mean of {len(results['seeds'])} seeds"
+
+
+def figures(results: dict, standing: Standing) -> str:
+    return f"""ELUE score in points: the mean, over the settings of a rule, of the score less that of the first layers
+alone at the same FLOPs; {seeds(results)}, test rows.
 
 {scores(standing)}
+
+![score against FLOPs on ELUE's tasks]({PICTURE.name})
 
 The baseline itself: score, and MFLOPs per row in brackets, by layers kept.
 
 {baseline(standing)}
 
-What was left out or is doubtful:
-
-{chr(10).join(f"* {note}" for note in standing.notes)}
-
 The rows:
 
-{rows(results, standing)}
-"""
+{rows(results, standing)}"""
+
+
+def made(results: dict, standing: Standing) -> str:
+    cautions = [
+        machine(results, results["precision"]),
+        f"**Weights**: {results['encoder']}, {seeds(results)}, trained by `{example(results)}` and the like.",
+        """**Noise**: one standard error of a score is about a point on the smaller test sets, so differences below one
+        point say little.""",
+        """**FLOPs of heads** were counted as they were then, every token asking; since then only the first does, which
+        saves 2 to 5 % of a layer at each exit, so exits would score a little higher now.""",
+    ]
+    section = how_made(SCRIPT, [results], cautions, what="the figures of this page")
+    return f"{section}\n\nLeft out or doubtful:\n\n{bullets(standing.notes)}"
 
 
 def scores(standing: Standing) -> str:
@@ -96,7 +115,7 @@ def main() -> None:
     results = json.loads(RESULTS.read_text())
     with matplotlib.rc_context(STYLE):
         elue(Standing.from_json(results)).savefig(PICTURE, dpi=160, metadata={"Software": None})
-    PAGE.write_text(PLACE.sub(lambda place: place[1] + figures(results) + place[2], PAGE.read_text()))
+    PAGE.write_text(page(PAGE.read_text(), results))
     print(f"written: {PAGE}, {PICTURE}")
 
 

@@ -14,22 +14,24 @@ from tests.families import COMMITTED, EVERY_TOKEN, EXACT, survey, version
 SAID = {EXACT: "yes | yes |", EVERY_TOKEN: "yes | no |"}
 
 
-def page(found: dict[str, str]) -> str:
+def page(found: dict[str, str], transformers: str) -> str:
     walked = sum(said in SAID for said in found.values())
     rows = "\n".join(f"| {family} | {SAID.get(said, f'no | no | {said}')} |" for family, said in found.items())
     return f"""# Encoder families
 
-Made by `make families`; not to be edited. It builds a tiny random model of every family that transformers can both
-classify sequences and fill masks with, replays its layers one by one and compares with the stock forward.
-
-With transformers {version()}, {walked} of {len(found)} families are walked, none of them by family-specific code; the
-replay is equal bit for bit (`tests/contracts/test_parity.py`). The others are refused when they are loaded, with the
-reason given here; families without a tiny model were not tried. Where tokens cannot be dropped, a plan that reduces is
-refused too, and exits work as everywhere.
+{walked} of the {len(found)} encoder families of transformers {transformers} run layer by layer here, with results equal
+to the bit to the stock model. The others are refused when they are loaded, with the reason given here. Where tokens
+cannot be dropped, a plan that reduces is refused too, and exits work as everywhere.
 
 | family | walked | tokens can be dropped | why not |
 |---|---|---|---|
 {rows}
+
+## How this was made
+
+`make families` writes this page and overwrites edits. It builds a tiny random model of every family that transformers
+can both classify sequences and fill masks with, runs its layers one by one and compares with the stock forward
+(`tests/contracts/test_parity.py`). No family has code of its own. Families without a tiny model were not tried.
 """
 
 
@@ -38,7 +40,7 @@ def main() -> None:
     found = survey()
     COMMITTED.parent.mkdir(exist_ok=True)
     COMMITTED.write_text(json.dumps({"transformers": version(), "families": found}, indent=2) + "\n")
-    COMMITTED.with_suffix(".md").write_text(page(found))
+    COMMITTED.with_suffix(".md").write_text(page(found, version()))
     print(f"{sum(said in SAID for said in found.values())} of {len(found)} families walked; see {COMMITTED.parent}")
 
 

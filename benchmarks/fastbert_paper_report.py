@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import textwrap
 from pathlib import Path
 from typing import Any
 
-from benchmarks.early_exit_report import error, span, table
+from benchmarks.pages import DOCS, bullets, error, filled, how_made, machine, signed, span, spoken, table
 
-ROOT = Path(__file__).parent.parent
+SCRIPT = "python -m benchmarks.fastbert_paper_report"
 RESULTS = Path(__file__).with_name("fastbert_paper.json")
-PAGE = ROOT / "docs" / "fastbert_paper.md"
+PAGE = DOCS / "fastbert_paper.md"
+MIDDLE = "0.5"  # the speed that the page's first sentences speak of
 NAMES = {"book-review": "Douban book review", "imdb": "IMDb", "ag_news": "AG News"}
 COLOURS = {"0.1": "#56B4E9", "0.5": "#0072B2", "0.8": "#E69F00"}  # Okabe and Ito's
 NEAR = 1.0  # points below full depth that still count as near
@@ -40,82 +40,110 @@ def read(path: Path) -> tuple[dict, dict[str, Set]]:
 def page(facts: dict, found: dict[str, Set], picture: str) -> str:
     return f"""# FastBERT's benchmark, run again
 
-Made by `python -m benchmarks.fastbert_paper_report`; not to be edited. The results it reads were made by:
+{answer(found)}
 
-```
-{facts["command"]}
-```
+{table(["set", "encoder", "full depth", *(f"speed {speed}" for speed in COLOURS)], overview(found))}
 
-## What was measured
-
-The method `fastbert` (attention heads after every layer; fine-tune, freeze, let the heads imitate the last one) and
-FastBERT's exit rule `entropy`, whose threshold the paper calls speed: test accuracy, layers run and FLOPs at the
-paper's speeds, beside the figures that the paper and its repository print.
-
-{cautions(facts, found)}
-
-## What was found
-
-{chr(10).join(line for name, one in found.items() for line in findings(NAMES[name], one))}
-{bullet(counts(found))}
+Test accuracy; in brackets how many times fewer FLOPs, by the paper's count. Speed is the threshold of the exit rule
+`entropy`, as the paper calls it.
 
 ![Test accuracy against FLOPs speed-up, and where rows leave]({picture})
 
 Above: test accuracy as the threshold rises, mean of the seeds; dots are the paper's speeds, stars what the paper
 reports, the dashed line is our full depth. Below: the share of test rows that leave after each layer.
 
+## What was found
+
+{bullets([*(line for name, one in found.items() for line in findings(NAMES[name], one)), counts(found)])}
+
 {chr(10).join(section(NAMES[name], one) for name, one in found.items())}
 ## Settings
 
 {table(["set", "encoder", "longest row", "rows of train, dev, test", "trained by"], settings(found))}
+
+{how_made(SCRIPT, [facts], [*of_all(facts, found), *of_sets(found)])}
 """
 
 
-def cautions(facts: dict, found: dict[str, Set]) -> str:
-    """What to know before comparing; of the sets, what concerns those that were run."""
+def answer(found: dict[str, Set]) -> str:
+    """What a reader came for: what FastBERT's middle speed costs, and how far that is from the paper."""
+    costs = spoken(
+        [
+            f"""{signed(percent(one["speeds"][MIDDLE]) - percent(one["speeds"]["full"]))} points on {NAMES[name]} at
+            {one["speeds"][MIDDLE]["paper_speedup"]:.2f} times fewer FLOPs"""
+            for name, one in found.items()
+        ]
+    )
+    apart = spoken(
+        [
+            f"""{side(percent(one["speeds"]["full"]) - one["paper"]["full"]["score"])} the paper on {NAMES[name]}"""
+            for name, one in found.items()
+            if one["paper"]
+        ]
+    )
+    seeds = spoken(sorted({one["seeds"] for one in found.values()}))
+    return filled(
+        f"""The method `fastbert` at speed {MIDDLE} changes test accuracy by {costs}, against its own full depth. Full
+        depth is {apart}; encoders and settings are not the paper's. All figures are of test rows, mean of {seeds}
+        seeds; weights, and thresholds for a wanted speed-up, were chosen on dev rows."""
+    )
+
+
+def overview(found: dict[str, Set]) -> list[list[str]]:
+    return [
+        [NAMES[name], one["encoder"], f"{percent(one['speeds']['full']):.2f}"]
+        + [f"{percent(one['speeds'][at]):.2f} ({one['speeds'][at]['paper_speedup']:.2f}×)" for at in COLOURS]
+        for name, one in found.items()
+    ]
+
+
+def of_all(facts: dict, found: dict[str, Set]) -> list[str]:
+    """What to know before comparing."""
     errors = spoken([precision(NAMES[name], one) for name, one in found.items()])
     bits = {"no": "32 bits"}.get(facts["precision"], facts["precision"])
-    lines = [
-        bullet(f"""**Machine**: one {facts["device"] or "CPU"}, {bits} in training, torch
-            {facts["torch"]}, transformers {facts["transformers"]}. Wall-clock time was not measured."""),
-        bullet("""**Chosen on dev**: the weights of the best epoch and, where a speed-up is given, the threshold that
-            reaches it. Nothing was chosen on test."""),
-        bullet(f"""**Mean of {spoken(sorted({one["seeds"] for one in found.values()}))} seeds**. One standard error of
-            an accuracy, for the choice of rows alone, is {errors}."""),
-        bullet("""**FLOPs are counted in two ways.** *Paper's count*: as FastBERT's tool did it, linear maps alone,
-            attention's products left out, every row padded to the longest. *Own count*: every matrix product, at each
-            row's true length. Both count every head on the way, so a row that never leaves early costs a little more
-            than the full model."""),
-        bullet("""**Settings**: head, losses and rule are FastBERT's. The paper fine-tuned with batches of 32 at 2e-5
-            for up to 3 epochs and trained its heads at 2e-4 for 5, of which its code's schedule leaves 3 at work; ours
-            are in the last table."""),
+    return [
+        """**What was run**: the method `fastbert` (attention heads after every layer; fine-tune, freeze, let the heads
+        imitate the last one) under FastBERT's exit rule `entropy`. Test accuracy, layers run and FLOPs at the paper's
+        speeds stand beside the figures that the paper and its repository print.""",
+        machine(facts, f"{bits} in training", "Wall-clock time was not measured."),
+        """**Chosen on dev rows**: the weights of the best epoch and, where a speed-up is given, the threshold that
+        reaches it. Nothing was chosen on test rows.""",
+        f"""**Mean of {spoken(sorted({one["seeds"] for one in found.values()}))} seeds**. One standard error of an
+        accuracy, for the choice of rows alone, is {errors}.""",
+        """**FLOPs are counted in two ways.** *Paper's count*: as FastBERT's tool did it, linear maps alone, attention's
+        products left out, every row padded to the longest. *Own count*: every matrix product, at each row's true
+        length. Both count every head on the way, so a row that never leaves early costs a little more than the full
+        model.""",
+        """**Settings**: head, losses and rule are FastBERT's. The paper fine-tuned with batches of 32 at 2e-5 for up to
+        3 epochs and trained its heads at 2e-4 for 5, of which its code's schedule leaves 3 at work; ours are in the
+        last table.""",
     ]
+
+
+def of_sets(found: dict[str, Set]) -> list[str]:
+    """What concerns the sets that were run."""
+    lines = []
     if "book-review" in found:
-        lines.append(
-            bullet(f"""**Encoder of {NAMES["book-review"]}**: {found["book-review"]["encoder"]}, a Chinese BERT-base
+        lines.append(f"""**Encoder of {NAMES["book-review"]}**: {found["book-review"]["encoder"]}, a Chinese BERT-base
             that had been tuned to moderate content and was recovered from 8-bit weights; the paper's was a raw
             pre-trained BERT-base of the same size. The data set and its split are the paper's own.""")
-        )
     if english := [name for name in ("imdb", "ag_news") if name in found]:
-        lines.append(
-            bullet(f"""**Encoder of {spoken([NAMES[name] for name in english])}**: {found[english[0]]["encoder"]}, 12
+        lines.append(f"""**Encoder of {spoken([NAMES[name] for name in english])}**: {found[english[0]]["encoder"]}, 12
             layers, 384 wide, a sentence encoder tuned by contrast; its training data are not known to us, so they may
             hold texts like these. The paper used BERT-base, whose layers do four times the work: accuracies are not
             like for like.""")
-        )
     if "imdb" in found:
         rows = found["imdb"]["runs"][0]["rows"]
-        lines.append(bullet(f"**IMDb** is not in the paper. {rows['dev']:,} of its training rows served as dev."))
+        lines.append(f"**IMDb** is not in the paper. {rows['dev']:,} of its training rows served as dev rows.")
     if "ag_news" in found:
         run = found["ag_news"]["runs"][0]
         counts = sorted(run["train_labels"].values())
-        lines.append(
-            bullet(f"""**AG News**: a part of the training set, 28,073 of 120,000 rows, {run["rows"]["dev"]:,} of which
-            served as dev; {counts[0]:,} to {counts[-1]:,} training rows of each class, as the whole set is balanced;
-            some 8,000 of the 28,073 lack their title. Test is the official one. The paper trained on all rows, and its
-            repository used the test set as dev; only those of its figures that the repository repeats are shown.""")
-        )
-    return "\n".join(lines)
+        lines.append(f"""**AG News**: a part of the training set, 28,073 of 120,000 rows, {run["rows"]["dev"]:,} of
+            which served as dev rows; {counts[0]:,} to {counts[-1]:,} training rows of each class, as the whole set is
+            balanced; some 8,000 of the 28,073 lack their title. Test is the official one. The paper trained on all
+            rows, and its repository used the test set as dev; only those of its figures that the repository repeats
+            are shown.""")
+    return lines
 
 
 def precision(name: str, one: Set) -> str:
@@ -133,11 +161,11 @@ def findings(name: str, one: Set) -> list[str]:
     )
     seeds = ", ".join(f"{percent(run['speeds']['full']):.2f}" for run in one["runs"])
     lines = [
-        bullet(f"""**{name}**: {full:.2f} at full depth (seeds: {seeds}); {steps} by the paper's count. The first head
-        at most {NEAR:g} point below full depth is that of layer {near}.""")
+        f"""**{name}**: {full:.2f} at full depth (seeds: {seeds}); {steps} by the paper's count. The first head
+        at most {NEAR:g} point below full depth is that of layer {near}."""
     ]
     if one["paper"]:
-        lines.append(bullet(f"**{name} against the paper**: {against(one)}"))
+        lines.append(f"**{name} against the paper**: {against(one)}")
     return lines
 
 
@@ -242,27 +270,13 @@ def settings(found: dict[str, Set]) -> list[list[str]]:
     return lines
 
 
-def bullet(text: str) -> str:
-    """A list item, however its text is broken into lines."""
-    return textwrap.fill(" ".join(text.split()), 120, initial_indent="* ", subsequent_indent="  ")
-
-
 def percent(point: dict) -> float:
     return 100 * point["score"]
-
-
-def signed(difference: float) -> str:
-    return f"{round(difference, 2) + 0.0:+.2f}"  # adding zero drops the sign of a negative zero
 
 
 def side(difference: float) -> str:
     shown = round(difference, 2)
     return "equal" if shown == 0 else f"{abs(shown):.2f} {'above' if shown > 0 else 'below'}"
-
-
-def spoken(words: list) -> str:
-    *first, last = map(str, words)
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 # The picture

@@ -11,15 +11,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
-from benchmarks.early_exit_report import ROOT, filled, table
-from benchmarks.tokens import EXITS, PLAIN, best_exit
+from benchmarks.pages import DOCS, ROOT, filled, how_made, machine, signed, spoken, table
+from benchmarks.tokens import PLAIN, best_exit
+from benchmarks.tokens_picture import draw
 from benchmarks.tokens_results import (
-    BOTH,
     FORMER,
     NAMES,
-    TOKENS,
     Chosen,
     Found,
     Runs,
@@ -36,7 +34,8 @@ from benchmarks.tokens_results import (
 
 RESULTS = [Path(__file__).with_name(f"tokens{which}.json") for which in ("", "_seeds", "_gates", "_order", "_mpnet")]
 ON_CPU = Path(__file__).with_name("token_time.json")
-PAGE, PICTURE = ROOT / "docs" / "tokens.md", ROOT / "docs" / "tokens.png"
+SCRIPT = "python -m benchmarks.tokens_report"
+PAGE, PICTURE = DOCS / "tokens.md", DOCS / "tokens.png"
 CARDS = {"token_gate": ("gate",), "token_policy": ("policy", "early policy")}
 SEEDS = (1, 2, 3)
 FINDINGS = ["", "what is saved", "asked of dev", *(f"seed {seed}" for seed in SEEDS), "mean"]
@@ -46,17 +45,6 @@ SPEEDS = {  # times fewer FLOPs that are asked for
     "20news": {"tokens": 4.0, "exits": 4.0, "both": 6.0},
     "squad": {"tokens": 1.5, "both": 1.5},
 }
-COLOURS = {  # Okabe and Ito's, which colour-blind readers can tell apart; markers say the same again
-    "attention": ("#999999", "x"),
-    "fixed share by attention": ("#000000", "+"),
-    "trained with attention": ("#E69F00", "v"),
-    "policy": ("#0072B2", "o"),
-    "early policy": ("#D55E00", "s"),
-    "gate": ("#CC79A7", "D"),
-    "exits": ("#009E73", "^"),
-}
-ZOOM = {"imdb": (6, 13), "20news": (12, 13), "squad": (12, 3)}  # points below the whole model, times fewer FLOPs
-
 Rule = tuple[str, Callable[[Runs, list[str]], Chosen]]  # what is asked of dev, and how runs of some labels answer it
 
 
@@ -73,53 +61,17 @@ def faster(runs: Runs, run: dict, point: dict, size: str) -> str:
 
 
 def page(files: list[dict], found: Found) -> str:
-    commands = "\n".join(file["command"] for file in files)
-    facts = files[0]
     sections = "\n\n".join(section(*key, runs) for key, runs in found.items())
     return f"""# Fewer tokens, measured
 
-Made by `python -m benchmarks.tokens_report`; not to be edited. The results it reads were made by:
-
-```
-{commands}
-```
-
-and, for seed 1, the same with `--time`.
-
-## What was measured
-
-* **Encoders**: gte-small (12 layers, 384 wide) and mpnet-base (12 layers, 768 wide; it came through 8-bit integers,
-  one scale a row, which moved its weights by about 1 %). Both are sentence encoders tuned by contrast; mpnet-base saw
-  SQuAD in that tuning.
-* **Machine**: one {facts["device"]}, training and times in bf16, scores in TF32; torch {facts["torch"]},
-  transformers {facts["transformers"]}. One to three seeds: differences of a few tenths may be chance.
-* **Places**: gate and policy choose before the second and the middle layer, as TR-BERT does; an early policy before the
-  first too, so that rows that leave early have seen few tokens.
-* **Former gates**: as they were when seed 1 was run, with a target for each choice and nothing left to chance, and
-  "dense" before every other layer. This version has one target for all choices, and chance that fades.
-* **Scores**: test accuracy on IMDb and 20 Newsgroups (by-date split, headers kept), rows cut at 512 tokens; official F1
-  on the whole dev set of SQuAD 1.1, windows of 384 tokens. SQuAD has {squad_rows(found)} questions to learn from.
-* **Chosen on dev**: rows held out of train; all points are in the committed results. But these recipes are a second
-  round. A first one, not kept, had been seen on test too: fewer epochs, selectors that learned more slowly, exits from
-  the start (IMDb: policy 93.5 at 2.5x, gate 88.5 at 2.8x; SQuAD: gate 77.8 at 1.5x). And the first table below was
-  added when the results of seed 1 were known; the second had been planned. Seeds 2 and 3 came after both;
-  early policies and the present gates after short trials judged on dev. Not every seed has every run, so a mean may be
-  one of different runs.
-* **FLOPs**: counted for every row and its own tokens in each layer, heads, selectors and the watching of attention
-  included, beside the stock model. **Time**: `answer()` of the reference runtime, alone on the machine, rows of like
-  length together; all tokens and layers over this plan, before dropped tokens were put back faster. Below 1 it is
-  slower; presumably the GPU waits to be told what to run, which was not looked into. On a CPU, below, tokens are time.
-  Where none is given, none was measured.{left_out(files)}
+{answer(found)}
 
 ## What was found
 
-Of the plans that are at least so many times cheaper on dev, the one that is best there; and what it does on test:
+Of the plans that are at least so many times cheaper on dev rows, the one that is best there; and what it does on test
+rows:
 
 {table(FINDINGS, findings(found, fast))}
-
-The fastest plan that costs at most so many points on dev:
-
-{table(FINDINGS, findings(found, cheap))}
 
 ![Score against FLOPs]({PICTURE.name})
 
@@ -127,23 +79,106 @@ Test score against FLOPs, times fewer, beside the model of the same seed with al
 are drawn at every threshold tried, exits at every rule; dashed where exits came after tokens, dotted where before.
 Former gates are left out.
 
-{sections}
+The fastest plan that costs at most so many points on dev rows:
 
-### On a CPU
+{table(FINDINGS, findings(found, cheap))}
+
+## On a CPU
 
 {on_cpu()}
+
+## Every run
+
+{sections}
 
 ## Settings
 
 {table(["", "run", "starts from", "trained by"], settings(found))}
+
+{how_made(SCRIPT, files, cautions(files, found), "and, for seed 1, the same with `--time`.")}
 """
+
+
+def answer(found: Found) -> str:
+    """What a reader came for: what fewer tokens cost on test rows, and what time follows."""
+    costs = [cost(encoder, task, seeds) for (encoder, task), seeds in found.items()]
+    times = json.loads(ON_CPU.read_text())["points"]
+    half = next(point for point in times if point["reduce"] == "fixed_share:0.5")
+    cpu = [f"{ms / half['milliseconds'][size]:.1f} (batch {size})" for size, ms in times[0]["milliseconds"].items()]
+    gpu = [f"{min(its):.1f} to {max(its):.1f} (batch {size})" for size, its in on_gpu(found).items()]
+    return filled(
+        f"""Dropping tokens changes the test score by {spoken(costs)}. Time on one CPU thread falls by a factor of
+        {spoken(cpu)} for {half["flops_speedup"]:.2f} times fewer FLOPs; on a GPU by {spoken(gpu)}, where below 1 is
+        slower. Weights and plans were chosen on dev rows held out of train; SQuAD's test rows are its official dev
+        set, and earlier recipes had been seen on test rows ([more](#how-this-was-made))."""
+    )
+
+
+def cost(encoder: str, task: str, seeds: dict[int, Runs]) -> str:
+    """On test rows, the recipe of most seeds that is best on dev rows where so many FLOPs less are asked for."""
+    made: dict[str, list[tuple[float, float, float]]] = {}
+    for runs in seeds.values():
+        for label in sorts(runs)["tokens"]:
+            if choice := best(runs, [label], SPEEDS[task]["tokens"]):
+                point = choice[1]
+                made.setdefault(label, []).append((loss_of(point, runs, "dev"), loss_of(point, runs), at(point)))
+    label = max(made, key=lambda one: (len(made[one]), fmean(dev for dev, _, _ in made[one])))
+    _, lost, speed = (fmean(values) for values in zip(*made[label], strict=True))
+    number = "1 seed" if len(made[label]) == 1 else f"mean of {len(made[label])} seeds"
+    return (
+        f"{signed(lost)} points at {speed:.2f} times fewer FLOPs on {NAMES[task]} with {encoder} (`{label}`, {number})"
+    )
+
+
+def on_gpu(found: Found) -> dict[str, list[float]]:
+    """How many times as fast as all tokens the timed plans without exits are, by batch size."""
+    ratios: dict[str, list[float]] = {"128": [], "1": []}
+    for runs in (runs for seeds in found.values() for runs in seeds.values() if runs[PLAIN]["times"]):
+        for plan in (plan for run in runs.values() for plan in run["times"] if plan["exit"] is None):
+            if plan["reduce"] not in (None, "none"):
+                for size, its in ratios.items():
+                    its.append(runs[PLAIN]["times"][0]["milliseconds"][size] / plan["milliseconds"][size])
+    return ratios
+
+
+def cautions(files: list[dict], found: Found) -> list[str]:
+    return [
+        """**Encoders**: gte-small (12 layers, 384 wide) and mpnet-base (12 layers, 768 wide; it came through 8-bit
+        integers, one scale a row, which moved its weights by about 1 %). Both are sentence encoders tuned by contrast;
+        mpnet-base saw SQuAD in that tuning.""",
+        machine(
+            files[0],
+            "training and times in bf16, scores in TF32",
+            "One to three seeds: differences of a few tenths may be chance.",
+        ),
+        """**Where tokens are chosen**: gate and policy choose before the second and the middle layer, as TR-BERT does;
+        an early policy before the first too, so that rows that leave early have seen few tokens.""",
+        """**Former gates**: as they were when seed 1 was run, with a target for each choice and nothing left to chance,
+        and "dense" before every other layer. This version has one target for all choices, and chance that fades.""",
+        f"""**Scores**: test accuracy on IMDb and 20 Newsgroups (by-date split, headers kept), rows cut at 512 tokens;
+        official F1 on the whole dev set of SQuAD 1.1, windows of 384 tokens. SQuAD has {squad_rows(found)} questions to
+        learn from.""",
+        """**Chosen on dev rows**: these are held out of train; all points are in the committed results. But these
+        recipes are a second round. A first one, not kept, had been seen on test rows too: fewer epochs, selectors that
+        learned more slowly, exits from the start (IMDb: policy 93.5 at 2.5x, gate 88.5 at 2.8x; SQuAD: gate 77.8 at
+        1.5x). And the first table was added when the results of seed 1 were known; the second had been planned.
+        Seeds 2 and 3 came after both; early policies and the present gates after short trials judged on dev rows. Not
+        every seed has every run, so a mean in a table may be one of different runs.""",
+        """**FLOPs**: counted for every row and its own tokens in each layer, heads, selectors and the watching of
+        attention included, beside the stock model.""",
+        """**Time**: `answer()` of the reference runtime, alone on the machine, rows of like length together; all tokens
+        and layers over this plan, before dropped tokens were put back faster. Below 1 it is slower; presumably the GPU
+        waits to be told what to run, which was not looked into. On a CPU tokens are time. Where none is given, none was
+        measured.""",
+        *left_out(files),
+    ]
 
 
 def squad_rows(found: Found) -> str:
     return f"{found['gte-small', 'squad'][FORMER][PLAIN]['rows']['train']:,}"
 
 
-def left_out(files: list[dict]) -> str:
+def left_out(files: list[dict]) -> list[str]:
     """Runs that were asked for by name and are not there."""
     there = {(run["label"], run["seed"]) for file in files for run in file["runs"]}
     asked = {
@@ -156,7 +191,7 @@ def left_out(files: list[dict]) -> str:
     said = f"""**Not there**: {", ".join(missing)}. Of the first call, one ended with an error of cuDNN while the GPU's
         memory was nearly full; of seed 2, it was stopped before it was done; the rest are of a second call for seed 1,
         which was stopped and whose one result was put into the first one's file."""
-    return "\n" + filled(said, "* ") if missing else ""
+    return [said] if missing else []
 
 
 def findings(found: Found, rule: Callable[[str, str], Rule | None]) -> list[list[str]]:
@@ -275,71 +310,13 @@ def card(text: str, names: tuple[str, ...], found: Found) -> str:
     )
 
 
-# The picture
-
-
-def draw(found: Found) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True})
-    figure, axes = plt.subplots(1, len(found), figsize=(4.2 * len(found), 4.6), layout="constrained")
-    for axis, ((encoder, task), seeds) in zip(axes, found.items()):
-        for runs in seeds.values():
-            draw_runs(axis, runs)
-        scale(axis, *ZOOM[task])
-        axis.set_title(f"{NAMES[task]}, {encoder}")
-    axes[0].set_ylabel("test score beside all tokens and layers, points")
-    known = [axis.get_legend_handles_labels() for axis in axes]
-    named = {label: handle for handles, labels in known for label, handle in zip(labels, handles)}  # each name once
-    figure.legend(named.values(), named, loc="outside lower center", ncols=6, frameon=False)
-    figure.savefig(PICTURE, dpi=140, metadata={"Software": None})
-
-
-def draw_runs(axis: Any, runs: Runs) -> None:
-    untrained: dict[str, list[dict]] = {"attention": [], "fixed share by attention": []}
-    for point in runs[PLAIN]["points"]:
-        kind = "attention" if point["reduce"].startswith("attention") else "fixed share by attention"
-        untrained[kind].append(point)
-    series = list(untrained.items())
-    for name in (name for name in (*TOKENS, EXITS, *BOTH) if "former" not in name):
-        series += [(name, by_speed(runs[label])) for label in called(runs, name)]
-    for name, points in series:
-        colour, marker = COLOURS[name.removesuffix(", then exits").removeprefix("exits, then ")]
-        ordered = sorted(points, key=at)
-        xs, ys = [at(point) for point in ordered], [loss_of(point, runs) for point in ordered]
-        look = {"color": colour, "marker": marker, "markersize": 5, "linewidth": 1.3, "markevery": 1 + len(xs) // 12}
-        if name in BOTH:
-            look |= {"linestyle": ":" if name.startswith(EXITS) else "--", "markerfacecolor": "white"}
-        axis.plot(xs, ys, label=name, **look)
-
-
-def scale(axis: Any, depth: float, right: float) -> None:
-    axis.axhline(0, color="0.6", linewidth=1)
-    axis.set_xscale("log")
-    axis.set_xticks([1, 2, 3, 4, 6, 8, 12], [f"{x}x" for x in (1, 2, 3, 4, 6, 8, 12)])
-    axis.minorticks_off()
-    axis.set_xlim(0.95, right)
-    axis.set_ylim(-depth, depth / 8)
-    axis.set_xlabel("FLOPs, times fewer")
-    axis.grid(color="0.9", linewidth=0.8)
-
-
-def by_speed(run: dict) -> list[dict]:
-    """The exit rules at the run's own threshold; without exits, its thresholds."""
-    points = [point for point in run["points"] if not point["reduce"].startswith("fixed_share")]
-    return [p for p in points if p["reduce"] == run["plans"][0]] if any(p["exit"] for p in points) else points
-
-
 def main() -> None:
     files, found = read(RESULTS)
     PAGE.write_text(page(files, found))
     for method, names in CARDS.items():
         path = ROOT / "paredown" / "methods" / method / "README.md"
         path.write_text(card(path.read_text(), names, found))
-    draw(found)
+    draw(found, PICTURE)
     print(f"written: {PAGE}, its picture, and the figures of the cards")
 
 

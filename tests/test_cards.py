@@ -9,6 +9,7 @@ The python blocks of a card run in order in one namespace that holds
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,7 @@ def test_a_card_runs(card: Path, encoder: Path, tmp_path: Path, monkeypatch: pyt
 def test_pages_and_figures_are_those_of_the_results() -> None:
     report = pytest.importorskip("benchmarks.early_exit_report")
     files, found = report.read(report.RESULTS)
-    again = "make it again with `python benchmarks/early_exit_report.py`"
+    again = "make it again with `python -m benchmarks.early_exit_report`"
     assert report.PAGE.read_text() == report.page(files, found), again
     marked = [card for card in CARDS if report.PLACE.search(card.read_text())]
     assert {named(card) for card in marked} >= EARLY_EXIT
@@ -140,3 +141,27 @@ def test_the_page_of_fewer_layers_is_that_of_its_results() -> None:
         assert report.PLACE.search(card.read_text())
         assert card.read_text() == report.card(card.read_text(), *results[:2]), again
     assert all(picture.is_file() for picture in report.PICTURES)
+
+
+@pytest.mark.parametrize("name", ["auto", "elue"])
+def test_the_figures_within_a_page_are_those_of_its_results(name: str) -> None:
+    report = pytest.importorskip(f"benchmarks.{name}_report")
+    results = json.loads(report.RESULTS.read_text(encoding="utf-8"))
+    text = report.PAGE.read_text(encoding="utf-8")
+    assert {"answer", "figures", "made"} <= set(re.findall(r"^<!-- (\w+) -->$", text, re.MULTILINE))
+    assert text == report.page(text, results), f"make it again with `python -m benchmarks.{name}_report`"
+
+
+def test_the_page_of_families_is_that_of_the_survey() -> None:
+    families = pytest.importorskip("benchmarks.families")
+    survey = json.loads(families.COMMITTED.read_text(encoding="utf-8"))
+    page = families.page(survey["families"], survey["transformers"])
+    assert families.COMMITTED.with_suffix(".md").read_text(encoding="utf-8") == page, "make it again: `make families`"
+
+
+@pytest.mark.parametrize("name", ["auto", "depth", "early_exit", "elue", "families", "fastbert_paper", "tokens"])
+def test_a_page_of_figures_begins_with_the_answer_and_ends_with_how_it_was_made(name: str) -> None:
+    text = (Path(paredown.__file__).parent.parent / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    *before, last = re.split(r"^## ", text, flags=re.MULTILINE)
+    assert last.startswith("How this was made\n")
+    assert re.search(r"\d", before[0]) and "benchmarks." not in before[0] and "make families" not in before[0]
