@@ -21,10 +21,9 @@ def accuracy(predicted: np.ndarray, labels: np.ndarray) -> float:
 
 
 def f1(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Of class 1, as GLUE counts it."""
-    from sklearn.metrics import f1_score
-
-    return float(f1_score(labels, predicted, zero_division=0))
+    """Of class 1, as GLUE counts it. Counted here: sklearn's checks take longer, and resampling asks 1000 times."""
+    found, real = predicted == 1, labels == 1
+    return float(2 * np.sum(found & real) / max(np.sum(found) + np.sum(real), 1))
 
 
 def accuracy_and_f1(predicted: np.ndarray, labels: np.ndarray) -> float:
