@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from paredown import bundle
-
 Model = TypeVar("Model", bound=nn.Module)
 CLOSE = 1e-5  # how far logits and scores may lie apart where the same weights lie elsewhere
 _shifts = itertools.cycle(range(4, 64, 4))  # another for every tensor, so that no two models lie alike
@@ -53,8 +51,8 @@ def _moved(value: Tensor) -> Tensor:
 
 
 def unalign_everything() -> None:
-    """From now on, of every model that is made or loaded."""
-    register, load = nn.Module.register_parameter, bundle.load
+    """From now on, of every module that is made; `bundle.load` and training align what they are given."""
+    register = nn.Module.register_parameter
 
     def register_moved(self: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         if parameter is not None and not parameter.data_ptr() % 64:
@@ -62,4 +60,3 @@ def unalign_everything() -> None:
         register(self, name, parameter)
 
     nn.Module.register_parameter = register_moved  # type: ignore[method-assign]
-    bundle.load = lambda *args, **settings: unaligned(load(*args, **settings))

@@ -52,7 +52,7 @@ def encoder(tmp_path: Path, tokenizer: Any) -> Path:
 
 
 def command(encoder: Path, data: Path, output: Path, *more: str) -> list[str]:
-    given = ["--epochs", "2", "--lr", "1e-3", "--batch-size", "8", "--max-length", "32"]
+    given = ["--epochs", "1", "--lr", "1e-3", "--batch-size", "8", "--max-length", "32"]
     return ["elue", str(encoder), "--data", str(data), "-o", str(output), *given, *more]
 
 
@@ -103,7 +103,7 @@ def test_says_what_it_would_do(encoder: Path, data: Path, tmp_path: Path, capsys
     line = command(encoder, data, tmp_path / "out", "--task", "elue-sst-2", "--depth", "2", "--dry-run")
     assert main([*line, "--json"]) == 0
     (plan,) = json.loads(capsys.readouterr().out)["runs"]
-    assert (plan["use"], plan["trained_on"], plan["steps"]) == ("first 2", 40, 10)
+    assert (plan["use"], plan["trained_on"], plan["steps"]) == ("first 2", 40, 5)
     assert (plan["judged_on"], plan["split"]) == (20, "test_full")
     assert main([*line, "--method", "joint"]) == 0
     assert "Nothing was run." in capsys.readouterr().out and not (tmp_path / "out").exists()

@@ -300,7 +300,7 @@ def test_two_runs_do_not_write_one_file(
 
 def test_memory_is_flat(bundle: Path, tmp_path: Path) -> None:
     many = texts(1000)
-    for number in (5_000, 35_000):
+    for number in (10_000, 40_000):
         with open(tmp_path / f"{number}.jsonl", "w") as file:
             file.writelines(json.dumps({"text": many[place % 1000]}) + "\n" for place in range(number))
     # VmHWM and not ru_maxrss, which begins with what the parent had.
@@ -308,7 +308,7 @@ def test_memory_is_flat(bundle: Path, tmp_path: Path) -> None:
 import sys
 from paredown.cli import main
 bundle, folder = sys.argv[1:]
-for number in (5_000, 35_000):
+for number in (10_000, 40_000):
     command = ["predict", bundle, f"{folder}/{number}.jsonl", f"{folder}/{number}.out.jsonl", "--batch-size", "256"]
     assert main(command) == 0
     print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
@@ -317,10 +317,10 @@ for number in (5_000, 35_000):
     out, errors = process.communicate()
     assert process.returncode == 0, errors
     few, all_of_them = map(int, out.split())
-    assert all_of_them - few < 8 * 1024, f"{few} KiB with 5,000 rows, {all_of_them} KiB with 35,000"
-    with open(tmp_path / "35000.out.jsonl") as file:
+    assert all_of_them - few < 8 * 1024, f"{few} KiB with 10,000 rows, {all_of_them} KiB with 40,000"
+    with open(tmp_path / "40000.out.jsonl") as file:
         assert all(json.loads(line)["row"] == place for place, line in enumerate(file)) and file.tell() > 0
-    assert b"35,000 rows, " in errors and b" of 2 layers" in errors
+    assert b"40,000 rows, " in errors and b" of 2 layers" in errors
 
 
 # Standard input and output

@@ -100,7 +100,7 @@ def combinations() -> list[Any]:
 def test_tokens_are_chosen_without_neighbours(reducer: Any, kind: str) -> None:
     seen = Compared()
 
-    @settings(max_examples=max(5, settings.default.max_examples // 15))
+    @settings(max_examples=max(5, settings.default.max_examples // 30))
     @given(
         family=st.sampled_from(SHOWN if reducer.reads_attention else FAMILIES),
         exit=st.none() | st.sampled_from(RULES.get(kind, RULES[""])),
