@@ -20,6 +20,10 @@ from paredown.training.batches import Batches, held_out
 from paredown.training.learner import Learner
 from paredown.training.outcome import conclude
 from paredown.training.processes import Processes
+from tests.families import adaptive
+from tests.tasks.asking import hotpot_questions, made_questions, word_pieces
+from tests.tasks.choosing import made_choices
+from tests.test_choice import learnable
 from tests.training.tiny import Steps, rows, stage, tiny
 
 SHORT = "auto:least_steps=8,epochs=1,exit_epochs=1,joint_epochs=1"
@@ -39,6 +43,22 @@ def test_every_kind_is_trained_by_default_and_gets_a_plan(kind: str, tmp_path: P
     assert report.worth["score"] >= report.worth["full_score"] - 0.005
     again = AdaptiveModel.from_pretrained(tmp_path / "model")
     assert again.plan == model.plan and again.scores["worth"] == report.worth
+
+
+@pytest.mark.parametrize("kind", ["span", "supported_span", "choice", "marked"])
+def test_questions_are_trained_by_default_too(kind: str, tmp_path: Path, tokenizer: Any) -> None:
+    asked = {
+        "span": lambda seed: made_questions(12, 20, seed),
+        "supported_span": lambda seed: hotpot_questions(8, seed),
+        "choice": lambda seed: learnable(12, seed),
+        "marked": lambda seed: made_choices(8, seed=seed),
+    }[kind]
+    pieces, own = (tokenizer, {}) if kind == "choice" else (word_pieces(), {"vocab_size": 200})
+    model = adaptive("bert", kind, head=None, tokenizer=pieces, **own)
+    method = "auto:least_steps=2,epochs=0.5,exit_epochs=0.5,joint_epochs=0.5,batch_size=8"
+    report = train(model, method, asked(1), asked(2), output=tmp_path, max_length=48, progress=False)
+    assert model.head.name == ("attention" if kind == "choice" else "pooler")
+    assert report.worth["full_layers"] == 4 and sum(report.worth["exits"]) == report.worth["rows"]
 
 
 def test_stages_are_sized_for_the_encoder() -> None:
