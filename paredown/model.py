@@ -297,13 +297,13 @@ class AdaptiveModel(Growing):
     def at_speed(self, speed: float) -> Plan:
         """The plan at a speed from 0, every layer, to 1, the first exit; 0.5 saves half of the FLOPs that 1 saves on
         the dev rows of training."""
+        if not 0 <= speed <= 1:
+            raise BadSetting(f"speed must lie between 0 (every layer) and 1 (the first exit), not {speed!r}")
         known = (self.scores or {}).get("speeds")
         if not known:
             raise BadPlan(
                 "what a speed saves is measured on dev rows in training, and this model has no record of that"
             )
-        if not 0 <= speed <= 1:
-            raise BadSetting(f"speed must lie between 0 (every layer) and 1 (the first exit), not {speed!r}")
         wanted = speed * known[-1]["saved"]
         return self.plan.but(exit=next(one["rule"] for one in known if one["saved"] >= wanted) if speed else None)
 

@@ -48,6 +48,7 @@ def small(tokenizer: Any) -> AdaptiveModel:
 @pytest.fixture(scope="session")
 def bundle(small: AdaptiveModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "small"
+    small.scores = {"speeds": [{"rule": "entropy:0.5", "saved": 0.2}, {"rule": "entropy:1.1", "saved": 0.5}]}
     small.save_pretrained(folder)
     return folder
 
