@@ -96,17 +96,17 @@ def test_every_method_resumes_to_the_bit(name: str, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("name", methods.names())
-def test_100_steps_of_every_method_are_50_and_50(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_40_steps_of_every_method_are_20_and_20(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stages = [field.name for field in dataclasses.fields(methods[name]) if field.name.endswith("epochs")]
-    shares = {1: (100,), 2: (50, 50), 3: (50, 25, 25), 4: (25, 25, 25, 25)}[len(stages)]
+    shares = {1: (40,), 2: (20, 20), 3: (20, 10, 10), 4: (10, 10, 10, 10)}[len(stages)]
     epochs = {stage: steps / 11 for stage, steps in zip(stages, shares, strict=True)}
     fields = {field.name for field in dataclasses.fields(methods[name])}
     exact = {key: value for key, value in {"least_steps": 0, "max_drop": None}.items() if key in fields}
     method = methods.make(name, batch_size=4, lr=1e-3, **epochs, **exact)
-    alone = {"unlabelled": None, "dev_rows": None, "checkpoint_every": 50}
+    alone = {"unlabelled": None, "dev_rows": None, "checkpoint_every": 20}
     whole = run(tmp_path / "whole", [method], **alone)
-    assert sum(len(entry.losses) for entry in whole[1].stages) == 100
-    assert_same(whole, run_with_stops(tmp_path / "stopped", [method], monkeypatch, every=50, **alone))
+    assert sum(len(entry.losses) for entry in whole[1].stages) == 40
+    assert_same(whole, run_with_stops(tmp_path / "stopped", [method], monkeypatch, every=20, **alone))
     assert newest_files(tmp_path / "whole") == newest_files(tmp_path / "stopped")
 
 
