@@ -18,7 +18,7 @@ QUICK = ("-m", "joint:head=linear", "--epochs", "1", "--seed", "1")
 
 
 @pytest.fixture
-def test_rows(tmp_path: Path) -> str:
+def held_rows(tmp_path: Path) -> str:
     path = tmp_path / "test.csv"
     path.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows(16)))
     return str(path)
@@ -27,11 +27,11 @@ def test_rows(tmp_path: Path) -> str:
 def test_test_rows_are_reported(
     encoder: Path,  # noqa: F811
     files: dict[str, str],  # noqa: F811
-    test_rows: str,
+    held_rows: str,
     tmp_path: Path,
     capsys: Any,
 ) -> None:
-    line = command(encoder, files, tmp_path / "run", *QUICK, "--test", test_rows)
+    line = command(encoder, files, tmp_path / "run", *QUICK, "--test", held_rows)
     assert main(line) == 0
     assert "what the plan is worth on 16 test rows" in capsys.readouterr().out
     assert main([*line, "--json"]) == 0  # the run is done; its figures are there again
@@ -43,7 +43,7 @@ def test_test_rows_are_reported(
 def test_test_rows_of_several_depths(
     encoder: Path,  # noqa: F811
     files: dict[str, str],  # noqa: F811
-    test_rows: str,
+    held_rows: str,
     tmp_path: Path,
     capsys: Any,
     monkeypatch: pytest.MonkeyPatch,
@@ -51,7 +51,7 @@ def test_test_rows_of_several_depths(
     """Without matplotlib: the table, the JSON file, and a line where the picture would be."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     depths = ("-m", "finetune", "--epochs", "1", "--depth", "1", "--depth", "2")
-    assert main(command(encoder, files, tmp_path / "run", *depths, "--test", test_rows)) == 0
+    assert main(command(encoder, files, tmp_path / "run", *depths, "--test", held_rows)) == 0
     said = capsys.readouterr()
     assert "test (%)" in said.out and "depths.png" not in said.out
     found = json.loads((tmp_path / "run" / "depths.json").read_text())["depths"]
