@@ -56,10 +56,8 @@ def plans(runs: list[dict]) -> str:
         worths = [run["plan"]["test"] for run in runs if (run["set"], run["recipe"]) == (name, "auto")]
         layers, flops = (statistics.mean(worth[key] for worth in worths) for key in ("layers", "flops_speedup"))
         lost = [100 * (worth["full_score"] - worth["score"]) for worth in worths]
-        seeds = f"{min(lost):+.1f} to {max(lost):+.1f}"
-        lines.append(
-            [name, f"{layers:.1f} of {worths[0]['full_layers']:.0f}", f"{flops:.2f}×", f"{statistics.mean(lost):+.2f}", seeds]
-        )
+        run, seeds = f"{layers:.1f} of {worths[0]['full_layers']:.0f}", f"{min(lost):+.1f} to {max(lost):+.1f}"
+        lines.append([name, run, f"{flops:.2f}×", f"{statistics.mean(lost):+.2f}", seeds])
     return table(["plan of auto", "layers run", "fewer FLOPs", "points lost", "by seed"], lines)
 
 
