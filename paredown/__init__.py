@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from paredown import exits, heads, methods, published, reducers, tasks
     from paredown.answers import Answer, Prediction
     from paredown.evaluation import evaluate, record
+    from paredown.methods._stage import Stage
     from paredown.model import AdaptiveModel
     from paredown.plan import Plan
-    from paredown.stage import Stage
     from paredown.training import train
 
 __version__ = "0.1.0"
@@ -36,7 +36,7 @@ _HOMES = {
     "Answer": "answers",
     "Plan": "plan",
     "Prediction": "answers",
-    "Stage": "stage",
+    "Stage": "methods._stage",
     "evaluate": "evaluation",
     "record": "evaluation",
     "train": "training",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from paredown.kinds import Kind
-from paredown.stream import Stream
+from paredown.state import State
 
 
 @dataclass
@@ -62,10 +62,10 @@ class Ledger:
         self.layers = torch.zeros(self.rows, dtype=torch.long, device=self.device)
         self.tokens = torch.zeros(self.rows, dtype=torch.long, device=self.device)
 
-    def ran(self, stream: Stream) -> None:
-        owner = stream.row if stream.group is None else stream.group
+    def ran(self, state: State) -> None:
+        owner = state.row if state.group is None else state.group
         self.layers[owner] = self.layers[owner] + 1
-        self.tokens.index_add_(0, owner, stream.mask.sum(1))
+        self.tokens.index_add_(0, owner, state.mask.sum(1))
 
     def left(self, rows: Tensor, logits: Tensor) -> None:
         self.said.append((rows, logits))

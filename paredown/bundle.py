@@ -23,12 +23,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from paredown.errors import BadBundle, BadSetting, ParedownError
-from paredown.kinds import KINDS, Kind
-from paredown.model import AdaptiveModel
-from paredown.numbers import check_before_saving, convert_weights, dtype_named, non_finite
-from paredown.plan import Plan
-from paredown.pretrained import (
+from paredown.encoders.dtype import check_before_saving, convert_weights, dtype_named, non_finite
+from paredown.encoders.pretrained import (
     config_facts,
     hub_settings,
     in_their_order,
@@ -41,6 +37,10 @@ from paredown.pretrained import (
     name_labels,
     stock_of,
 )
+from paredown.errors import BadBundle, BadSetting, ParedownError
+from paredown.kinds import KINDS, Kind
+from paredown.model import AdaptiveModel
+from paredown.plan import Plan
 from paredown.reading import Reading
 from paredown.registry import heads
 

@@ -11,24 +11,23 @@ import torch
 from torch import Tensor, nn
 
 from paredown.answers import Answer, Ledger, Prediction, by_word, read
+from paredown.encoders.walk import evaluating
 from paredown.errors import BadInput, BadPlan, BadSetting, NonFiniteAnswer
-from paredown.evidence import Evidence, keep_rows, not_a_number
-from paredown.growing import Growing
 from paredown.kinds import Kind
+from paredown.network import Network
 from paredown.plan import Plan
 from paredown.reading import Reading
 from paredown.rows import Encoded, as_rows, collate, encode, words_of
-from paredown.stream import Stream
-from paredown.walk import evaluating
+from paredown.state import Evidence, State, keep_rows, not_a_number
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from paredown.output import AdaptiveOutput
+    from paredown.encoders.pipelines import AdaptiveOutput
 
 # (hidden, layers run, layers in all) -> (what the head after this layer sees, what the next layer sees)
 Between = Callable[[Tensor, int, int], tuple[Tensor, Tensor]]
-Reduce = Callable[[Stream, int], Stream]  # (stream, number of the layer that comes) -> what that layer gets
+Reduce = Callable[[State, int], State]  # (state, number of the layer that comes) -> what that layer gets
 
 
 @dataclass
@@ -52,7 +51,7 @@ class Trace:
         return {layer: logits for layer, logits in self.logits.items() if layer != self.last}
 
 
-class AdaptiveModel(Growing):
+class AdaptiveModel(Network):
     """An encoder that spends compute where it is needed. `plan` says how; it can be changed at every call."""
 
     def __new__(cls, stock: PreTrainedModel | None = None, *args: Any, **kwargs: Any) -> AdaptiveModel:
@@ -150,7 +149,7 @@ class AdaptiveModel(Growing):
     ) -> Trace:
         """Run layers (default: the plan's) and heads. A frozen encoder runs without gradients; heads keep theirs.
 
-        `between` acts on the states after every layer, `reduce` on the stream before it (default: as the plan does).
+        `between` acts on the states after every layer, `reduce` on the state before it (default: as the plan does).
         """
         way = self.depth if depth is None else tuple(depth)
         plan = Plan(way, reduce=self.plan.reduce if reduce is None else None)
@@ -158,14 +157,14 @@ class AdaptiveModel(Growing):
         learning = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parts)
         seen: dict[int, tuple[Tensor, Tensor]] = {}
         with torch.set_grad_enabled(learning):
-            stream = self.walk.start(batch, may_drop=reduce is not None or plan.reduce is not None)
+            state = self.walk.start(batch, may_drop=reduce is not None or plan.reduce is not None)
             for run, layer in enumerate(way, 1):
-                stream = stream if reduce is None else reduce(stream, layer)
-                stream = self.step(stream, plan, run)
-                here = stream
+                state = state if reduce is None else reduce(state, layer)
+                state = self.step(state, plan, run)
+                here = state
                 if between is not None:
-                    shown, onward = between(stream.hidden, run, len(way))
-                    here, stream = stream.advance(shown), stream.advance(onward)
+                    shown, onward = between(state.hidden, run, len(way))
+                    here, state = state.advance(shown), state.advance(onward)
                 if str(layer) in self.heads or run == len(way):
                     seen[layer] = self._answered(here)
         counts = self.kind.counts(batch)
@@ -178,15 +177,15 @@ class AdaptiveModel(Growing):
                     trace.doubt[layer] = doubt
         return trace
 
-    def _answered(self, stream: Stream) -> tuple[Tensor, Tensor]:
+    def _answered(self, state: State) -> tuple[Tensor, Tensor]:
         """States and mask of the tokens that answers are read from: where every token has one, dropped ones too."""
         if self.kind.per_token:
-            return stream.rejoined(), stream.mask if stream.all_mask is None else stream.all_mask
-        return stream.hidden, stream.mask
+            return state.rejoined(), state.mask if state.all_mask is None else state.all_mask
+        return state.hidden, state.mask
 
-    def keep_logits(self, stream: Stream, layer: int) -> Tensor:
+    def keep_logits(self, state: State, layer: int) -> Tensor:
         """[rows, tokens] what the selector before a layer says of every token."""
-        return self.selectors[str(layer)](self.walk.finish(stream.hidden)).float()
+        return self.selectors[str(layer)](self.walk.finish(state.hidden)).float()
 
     def _ask(self, layer: int, hidden: Tensor, mask: Tensor, counts: Tensor) -> tuple[Tensor, Tensor | None]:
         """Logits and doubt of the head after a layer; without one, the model's own classifier speaks."""
@@ -208,44 +207,44 @@ class AdaptiveModel(Growing):
         self.check(plan)
         depth, rule = self.depth_of(plan), plan.exit
         with evaluating(self):
-            stream = self.walk.start(batch, may_drop=plan.reduce is not None)
-            memory = {} if rule is None else rule.start(len(stream.asked), stream.row.device)
-            ledger = Ledger(len(stream.asked), stream.row.device)
+            state = self.walk.start(batch, may_drop=plan.reduce is not None)
+            memory = {} if rule is None else rule.start(len(state.asked), state.row.device)
+            ledger = Ledger(len(state.asked), state.row.device)
             for run, layer in enumerate(depth, 1):
-                stream = self.step(stream, plan, run)
-                ledger.ran(stream)
+                state = self.step(state, plan, run)
+                ledger.ran(state)
                 last = run == len(depth)
                 if not last and (rule is None or str(layer) not in self.heads):
                     continue
-                evidence = self._evidence(stream, layer, run, batch)
+                evidence = self._evidence(state, layer, run, batch)
                 said = evidence.logits if rule is None else rule.answer(evidence, memory)
                 if last:
-                    ledger.left(stream.asked, said)
+                    ledger.left(state.asked, said)
                     break
                 leave, memory = rule.leave(evidence, memory)
                 if bool(leave.any()):
-                    ledger.left(stream.asked[leave], said[leave])
-                    stream, memory = stream.keep_asked(~leave), keep_rows(memory, ~leave)
-                    if not len(stream):
+                    ledger.left(state.asked[leave], said[leave])
+                    state, memory = state.keep_asked(~leave), keep_rows(memory, ~leave)
+                    if not len(state):
                         break
         return ledger.answer()
 
-    def step(self, stream: Stream, plan: Plan, run: int) -> Stream:
+    def step(self, state: State, plan: Plan, run: int) -> State:
         """The plan's layer number `run`, counted from 1, once its reducer has dropped tokens."""
         depth, reducer = self.depth_of(plan), plan.reduce
         layer, onward = depth[run - 1], depth[run : run + 1]
         if reducer is None:
-            return self.walk.step(stream, layer)
+            return self.walk.step(state, layer)
         places = reducer.places(self, depth)
         if layer in places:
-            stream = stream.keep_tokens(reducer.keep(stream, layer, self))
+            state = state.keep_tokens(reducer.keep(state, layer, self))
         watch = reducer.reads_attention and any(following in places for following in onward)
-        return self.walk.step(stream, layer, watch)
+        return self.walk.step(state, layer, watch)
 
-    def _evidence(self, stream: Stream, layer: int, run: int, batch: dict[str, Tensor]) -> Evidence:
+    def _evidence(self, state: State, layer: int, run: int, batch: dict[str, Tensor]) -> Evidence:
         """What an exit rule sees after this layer."""
-        counts = self.kind.counts(batch)[stream.asked]
-        logits, doubt = self._ask(layer, *self._answered(stream), counts)
+        counts = self.kind.counts(batch)[state.asked]
+        logits, doubt = self._ask(layer, *self._answered(state), counts)
         return Evidence(self.kind, logits, run, counts if self.kind.per_token or self.kind.grouped else None, doubt)
 
     def forward(
@@ -262,7 +261,7 @@ class AdaptiveModel(Growing):
             raise BadInput(f"forward answers token ids and does not read {', '.join(given)}; to train, use trace()")
         if input_ids is None:
             raise BadInput("input_ids are needed")
-        from paredown.output import AdaptiveOutput
+        from paredown.encoders.pipelines import AdaptiveOutput
 
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         batch = {"input_ids": input_ids, "attention_mask": mask}

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import Tensor
 
 from paredown.errors import BadPlan, BadSetting, UnknownName
-from paredown.evidence import Evidence, Memory
 from paredown.kinds import Kind
 from paredown.registry import exits, reducers
+from paredown.state import Evidence, Memory
 
 if TYPE_CHECKING:
     import torch
 
     from paredown.model import AdaptiveModel
-    from paredown.stream import Stream
+    from paredown.state import State
 
 
 class ExitRule(Protocol):
@@ -46,7 +46,7 @@ class Reducer(Protocol):
     def places(self, model: AdaptiveModel, depth: tuple[int, ...]) -> tuple[int, ...]:
         """Numbers of the layers before which it is asked."""
 
-    def keep(self, stream: Stream, layer: int, model: AdaptiveModel) -> Tensor:
+    def keep(self, state: State, layer: int, model: AdaptiveModel) -> Tensor:
         """[rows, tokens] True where a token stays."""
 
     def check(self, model: AdaptiveModel, depth: tuple[int, ...]) -> None:

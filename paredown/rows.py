@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from paredown.columns import Columns, find_columns
+from paredown.encoders.frame import Frame
 from paredown.errors import BadInput, BadSetting
-from paredown.frame import Frame
 from paredown.kinds import IGNORED, KINDS, Kind
 
 LONGEST = 512  # tokens of a row, where nobody says

@@ -18,10 +18,10 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from paredown import AdaptiveModel
+from paredown.encoders.walk import Walk
 from paredown.errors import CannotWalk
 from paredown.kinds import KINDS
 from paredown.plan import Plan
-from paredown.walk import Walk
 
 EXACT = "exact"
 EVERY_TOKEN = "exact while every token stays"  # tokens cannot be dropped on the way

@@ -16,10 +16,10 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIPLE_CHOICE_MAP
 from paredown import AdaptiveModel, Plan
 from paredown.errors import BadBundle, BadInput, BadSetting
 from paredown.evaluation import evaluate, record, replay
-from paredown.evidence import Evidence
 from paredown.kinds import KINDS, RULED_OUT
 from paredown.registry import exits
 from paredown.rows import MOST_ASKED, Choices, Encoded, as_rows, collate, encode
+from paredown.state import Evidence
 from paredown.training import train
 from paredown.training.batches import Data
 from tests.contracts.reducer_settings import with_selectors

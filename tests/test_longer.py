@@ -13,9 +13,9 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from paredown import AdaptiveModel, Plan
 from paredown.cli import main
+from paredown.encoders.longer import can_read, learned_positions, lengthen, lengthened
 from paredown.errors import BadBundle, BadSetting
 from paredown.evaluation.questions import check_length, longest_row
-from paredown.longer import can_read, learned_positions, lengthen, lengthened
 from paredown.training import train
 from tests.conftest import WORDS
 from tests.contracts.reducer_settings import all_reducers, with_selectors

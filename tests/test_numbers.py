@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
 from paredown import AdaptiveModel, Plan
+from paredown.encoders.dtype import dtype_named, non_finite
+from paredown.encoders.longer import lengthened
+from paredown.encoders.prune import export_hf
 from paredown.errors import BadBundle, BadSetting, NonFiniteWeights
-from paredown.longer import lengthened
-from paredown.numbers import dtype_named, non_finite
-from paredown.prune import export_hf
 from paredown.published import load_elasticbert, save_elasticbert
 from tests.families import adaptive, batch
 

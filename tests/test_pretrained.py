@@ -12,9 +12,9 @@ import torch
 from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel
 
 from paredown import AdaptiveModel, Plan
+from paredown.encoders.longer import lengthened
+from paredown.encoders.pretrained import kept_labels
 from paredown.errors import BadBundle
-from paredown.longer import lengthened
-from paredown.pretrained import kept_labels
 from tests.families import adaptive, batch, tiny
 
 FAMILIES = ["bert", "roberta", "distilbert", "albert", "electra", "modernbert", "deberta-v2", "mpnet"]

@@ -9,8 +9,8 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from paredown import AdaptiveModel, Plan
+from paredown.encoders.prune import export_hf, pruned
 from paredown.errors import BadPlan
-from paredown.prune import export_hf, pruned
 from tests.families import adaptive, batch, walked
 
 # A head over all layers' attention maps; residuals scaled by the number of layers.

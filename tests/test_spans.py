@@ -12,9 +12,9 @@ from torch import Tensor
 
 from paredown.errors import BadSetting
 from paredown.evaluation.metrics import answer_and_support_f1, span_f1
-from paredown.evidence import Evidence
 from paredown.exits.entropy import normalised_entropy
 from paredown.kinds import IGNORED, KINDS, PLACES, RULED_OUT, SupportedSpan
+from paredown.state import Evidence
 
 SPAN = KINDS["span"]
 SUPPORTED = KINDS["supported_span"]

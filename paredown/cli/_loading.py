@@ -10,10 +10,10 @@ import torch
 import typer
 
 from paredown.bundle import FACTS
+from paredown.encoders.dtype import convert_weights, dtype_named
 from paredown.errors import BadBundle, BadSetting
 from paredown.kinds import kind_named
 from paredown.model import AdaptiveModel
-from paredown.numbers import convert_weights, dtype_named
 from paredown.plan import Plan
 from paredown.reading import Reading
 from paredown.registry import methods

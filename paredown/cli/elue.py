@@ -15,6 +15,7 @@ from rich.table import Table
 from paredown.bundle import FACTS
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_json, results
 from paredown.cli._loading import check_place, device_named, is_bundle, load_bundle, method_settled, model_for
+from paredown.encoders.pretrained import config_facts
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation import elue as benchmark
 from paredown.evaluation.cost import Cost
@@ -25,7 +26,6 @@ from paredown.evaluation.original_files import Point as Submitted
 from paredown.evaluation.original_files import benchmark_name, write_elue_submission
 from paredown.evaluation.record import record
 from paredown.model import AdaptiveModel
-from paredown.pretrained import config_facts
 from paredown.registry import exits, tasks
 from paredown.rows import Row
 from paredown.tasks import Read

@@ -9,8 +9,8 @@ import typer
 
 from paredown.cli._app import AsJson, Config, DryRun, app, print_forecast, print_json, results
 from paredown.cli._loading import load_bundle
+from paredown.encoders.prune import export_hf, pruned
 from paredown.errors import BadSetting
-from paredown.prune import export_hf, pruned
 
 Option = typer.Option
 FORMATS = {"hf": "an ordinary Hugging Face folder of the layers that the plan runs, tokenizer included"}

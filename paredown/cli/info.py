@@ -13,10 +13,10 @@ from paredown.bundle import WEIGHTS
 from paredown.cli._app import AsJson, Config, app, print_json, results
 from paredown.cli._loading import check_place, first_line, is_bundle, load_any
 from paredown.cli.train import score_table
+from paredown.encoders.pretrained import config_facts, kind_in
 from paredown.errors import BadBundle, CannotWalk
 from paredown.evaluation import Worth
 from paredown.model import AdaptiveModel
-from paredown.pretrained import config_facts, kind_in
 from paredown.registry import heads
 
 SIZES = ("hidden_size", "d_model", "dim", "emb_dim")  # how configs call the width

@@ -9,8 +9,8 @@ import typer
 
 from paredown.cli._app import AsJson, Config, DryRun, app, print_forecast, print_json, results
 from paredown.cli._loading import check_place, first_line
+from paredown.encoders.longer import lengthened
 from paredown.errors import BadBundle, BadSetting
-from paredown.longer import lengthened
 
 Option = typer.Option
 

@@ -20,13 +20,13 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 from paredown.bundle import staged
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_json, results
 from paredown.cli._loading import check_place, first_line, is_bundle, load_any
+from paredown.encoders.pretrained import config_facts, folder_of
 from paredown.errors import BadBundle, BadSetting
 from paredown.evaluation.cost import Cost
 from paredown.kinds import KINDS
 from paredown.methods.elastic_pretrain import ElasticPretrain, exit_losses
 from paredown.methods.elastic_pretrain.words import start_words
 from paredown.model import AdaptiveModel
-from paredown.pretrained import config_facts, folder_of
 from paredown.published import load_elasticbert, save_elasticbert
 from paredown.registry import methods
 from paredown.tasks.corpus import LABELS, Corpus

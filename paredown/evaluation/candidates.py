@@ -15,9 +15,9 @@ from paredown.errors import NonFiniteAnswer
 from paredown.evaluation.choices import score_choices
 from paredown.evaluation.questions import answer_windows, as_choices, check_kind, window_length
 from paredown.evaluation.spans import PREDICTIONS, write_files
-from paredown.evidence import not_a_number
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
+from paredown.state import not_a_number
 from paredown.tasks import Choices, MarkedWindow, marked_windows
 from paredown.tasks._candidates import BETWEEN_SUPPORTS, LENGTH, MOST_CANDIDATES, MOST_WINDOWS
 

@@ -17,11 +17,11 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from paredown.encoders.walk import evaluating
 from paredown.errors import BadSetting, CannotWalk
 from paredown.evaluation.record import Record
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
-from paredown.walk import evaluating
 
 Tokens = TypeVar("Tokens", int, Tensor)
 Paper = Literal["fastbert", "elasticbert"]
@@ -182,14 +182,14 @@ def _count(model: AdaptiveModel, tokens: int, plan: Plan) -> dict[tuple[str, int
         for layer in range(model.walk.own):
             found["layer", layer] = marks[2 * layer + 1] - marks[2 * layer]
         found["classifier", 0] = counter.get_total_flops() - sum(found.values())
-        stream = walk.start(batch, may_drop=plan.reduce is not None)
+        state = walk.start(batch, may_drop=plan.reduce is not None)
         way, reducer = model.depth_of(plan), plan.reduce
         for before, layer in zip((None, *way), way, strict=False):
             if reducer is None or layer not in reducer.places(model, way):
                 continue
-            done, seen = counter.get_total_flops(), stream
+            done, seen = counter.get_total_flops(), state
             if reducer.reads_attention and before is not None:
-                seen = walk.step(stream, before, watch=True)
+                seen = walk.step(state, before, watch=True)
                 found["watch", before] = counter.get_total_flops() - done - found["layer", walk.like[before]]
                 done = counter.get_total_flops()
             reducer.keep(seen, layer, model)
@@ -197,7 +197,7 @@ def _count(model: AdaptiveModel, tokens: int, plan: Plan) -> dict[tuple[str, int
         for layer in range(model.layers):
             if str(layer) in model.heads:
                 before = counter.get_total_flops()
-                model._ask(layer, stream.hidden, stream.mask, model.kind.counts(batch))
+                model._ask(layer, state.hidden, state.mask, model.kind.counts(batch))
                 found["head", layer] = counter.get_total_flops() - before
     return found
 

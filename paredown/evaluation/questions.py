@@ -11,11 +11,11 @@ from typing import Any
 
 from torch import Tensor
 
+from paredown.encoders.longer import can_read, learned_positions
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation.spans import SpanAnswer, decode, score_spans
 from paredown.evaluation.support import decode_supported
 from paredown.kinds import SupportedSpan
-from paredown.longer import can_read, learned_positions
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.rows import Encoded, Row, as_rows, collate, usual_length

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from paredown.encoders.walk import evaluating
 from paredown.errors import BadInput, NonFiniteAnswer
 from paredown.evaluation.metrics import Metric
-from paredown.evidence import Evidence, not_a_number
 from paredown.kinds import IGNORED, RULED_OUT, Kind
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.rows import Encoded, collate, flat
-from paredown.walk import evaluating
+from paredown.state import Evidence, not_a_number
 
 
 @dataclass(frozen=True)
@@ -150,12 +150,12 @@ def _hear(model: AdaptiveModel, batch: dict[str, Tensor], plan: Plan) -> tuple[l
     """What every head on the way says, and the tokens in each layer, [rows, layers run]."""
     heard, tokens = [], []
     depth = model.depth_of(plan)
-    stream = model.walk.start(batch, may_drop=plan.reduce is not None)
+    state = model.walk.start(batch, may_drop=plan.reduce is not None)
     for run, layer in enumerate(depth, 1):
-        stream = model.step(stream, plan, run)
-        tokens.append(stream.mask.sum(1))
+        state = model.step(state, plan, run)
+        tokens.append(state.mask.sum(1))
         if run == len(depth) or str(layer) in model.heads:
-            heard.append(model._evidence(stream, layer, run, batch))
+            heard.append(model._evidence(state, layer, run, batch))
     return heard, torch.stack(tokens, 1)
 
 

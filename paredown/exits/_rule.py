@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from paredown.errors import BadPlan
-from paredown.evidence import Evidence, Memory
 from paredown.kinds import Kind
-from paredown.knob import Knob
+from paredown.registry import Knob
+from paredown.state import Evidence, Memory
 
 PerLayer = float | tuple[float, ...]  # one value, or one for each count of layers run: the first after one layer
 

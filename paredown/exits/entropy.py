@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from paredown.errors import BadSetting
-from paredown.evidence import Evidence, Memory
 from paredown.exits._rule import PerLayer, ProbabilityRule
 from paredown.registry import exits
+from paredown.state import Evidence, Memory
 
 
 @exits.register("entropy")

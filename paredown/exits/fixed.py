@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from paredown.evidence import Evidence, Memory
 from paredown.exits._rule import Rule, count_at
 from paredown.registry import exits
+from paredown.state import Evidence, Memory
 
 
 @exits.register("never")

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from paredown.errors import BadPlan
-from paredown.evidence import Evidence, Memory
 from paredown.exits._rule import PerLayer, Rule
 from paredown.kinds import Kind
 from paredown.registry import exits
+from paredown.state import Evidence, Memory
 
 
 @exits.register("learned")

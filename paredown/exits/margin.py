@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from paredown.evidence import Evidence, Memory
 from paredown.exits._rule import PerLayer, ProbabilityRule
 from paredown.registry import exits
+from paredown.state import Evidence, Memory
 
 
 @exits.register("margin")

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from paredown.errors import BadPlan, BadSetting
-from paredown.evidence import Evidence, Memory
 from paredown.exits._rule import Rule, count_at
 from paredown.kinds import Kind
 from paredown.registry import exits
+from paredown.state import Evidence, Memory
 
 
 @exits.register("patience")

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paredown.evidence import Evidence, Memory
 from paredown.exits._rule import PerLayer, ProbabilityRule, count_at
 from paredown.exits.confidence import Confidence
 from paredown.registry import exits
+from paredown.state import Evidence, Memory
 
 
 @exits.register("vote")

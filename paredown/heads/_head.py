@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from paredown.errors import BadSetting
-from paredown.growing import HeadShape
+from paredown.network import HeadShape
 
 Pool = Literal["first", "mean", "max"]
 

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from paredown.errors import BadSetting
-from paredown.growing import HeadShape
 from paredown.heads._head import Head, HeadSpec, Pool, pooled
+from paredown.network import HeadShape
 from paredown.registry import heads
 
 

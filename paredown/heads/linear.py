@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from paredown.growing import HeadShape
 from paredown.heads._head import Head, HeadSpec, Pool, plain, pooled
+from paredown.network import HeadShape
 from paredown.registry import heads
 
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from paredown.errors import BadPlan, BadSetting
+from paredown.methods._stage import Batch, Progress, Stage
 from paredown.model import AdaptiveModel, Trace
 from paredown.plan import Plan
 from paredown.registry import exits
-from paredown.stage import Batch, Progress, Stage
 
 
 @dataclass(frozen=True, kw_only=True)

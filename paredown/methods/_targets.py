@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from paredown.errors import BadSetting
+from paredown.methods._stage import Progress
 from paredown.model import AdaptiveModel
-from paredown.stage import Progress
 
 STIFF = 10.0  # how much the price answers to a share that is off at this moment
 REACH = 20.0  # how far the learned part of the price could move in one stage, at the selectors' full learning rate

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from paredown.errors import BadSetting
 from paredown.methods._recipe import Recipe
+from paredown.methods._stage import Batch, Progress, Stage
 from paredown.methods._targets import keep_for, places
 from paredown.model import AdaptiveModel, Trace
 from paredown.plan import Plan
-from paredown.stage import Batch, Progress, Stage
 
 CHOSEN = "selector:0.5"  # how a trained model drops tokens
 

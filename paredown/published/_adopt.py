@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel
 
+from paredown.encoders.dtype import non_finite
 from paredown.errors import BadBundle, BadSetting
 from paredown.kinds import Kind
 from paredown.model import AdaptiveModel
-from paredown.numbers import non_finite
 from paredown.plan import Plan
 
 VOCABULARIES = ("vocab.txt", "vocab.json", "tokenizer.json")

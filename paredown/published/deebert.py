@@ -16,6 +16,7 @@ from transformers import (
     RobertaTokenizer,
 )
 
+from paredown.encoders.tensors import read_tensors
 from paredown.errors import BadBundle
 from paredown.heads import Pooler
 from paredown.kinds import KINDS
@@ -23,7 +24,6 @@ from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.published._adopt import adopt, count_layers, label_names, shape_of, tokenizer_in
 from paredown.published._folder import bert_settings, facts_beside, known_labels, weights_in
-from paredown.tensors import read_tensors
 
 FAMILIES = {
     "bert": (BertConfig, BertForSequenceClassification, BertTokenizer),

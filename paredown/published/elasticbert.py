@@ -16,13 +16,8 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
 from paredown.bundle import FOREIGN, Wanted, staged
-from paredown.errors import BadBundle, BadSetting
-from paredown.heads import Pooler, Pretraining, SharedPooler
-from paredown.kinds import KINDS, Kind
-from paredown.model import AdaptiveModel
-from paredown.numbers import check_before_saving
-from paredown.plan import Plan
-from paredown.pretrained import (
+from paredown.encoders.dtype import check_before_saving
+from paredown.encoders.pretrained import (
     built,
     folder_of,
     hub_settings,
@@ -34,9 +29,14 @@ from paredown.pretrained import (
     said_labels,
     tokenizer_of,
 )
+from paredown.encoders.tensors import read_tensors
+from paredown.errors import BadBundle, BadSetting
+from paredown.heads import Pooler, Pretraining, SharedPooler
+from paredown.kinds import KINDS, Kind
+from paredown.model import AdaptiveModel
+from paredown.plan import Plan
 from paredown.published._adopt import adopt, check_encoder, complain, count_layers, label_names, shape_of, tokenizer_in
 from paredown.published._folder import bert_settings, facts_beside, known_labels, weights_in
-from paredown.tensors import read_tensors
 
 log = logging.getLogger(__name__)
 PARTS = ("weight", "bias")

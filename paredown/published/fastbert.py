@@ -12,13 +12,13 @@ from tokenizers.processors import TemplateProcessing
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer, PreTrainedTokenizerFast
 
+from paredown.encoders.tensors import read_tensors
 from paredown.heads import Attention
 from paredown.kinds import KINDS
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.published._adopt import adopt, complain, count_layers, label_names, shape_of, tokenizer_in
 from paredown.published.uer import LAYER, converted, encoder_names, folder_config, is_counter, plain, settings_of
-from paredown.tensors import read_tensors
 
 HEADS = {
     "dense_in": "output_layer_0",

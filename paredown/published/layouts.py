@@ -9,17 +9,17 @@ from typing import Any
 
 from transformers import BertTokenizer
 
+from paredown.encoders.pretrained import check_vocabulary, folder_of, kind_in, name_labels, stock_of, tokenizer_of
+from paredown.encoders.tensors import read_tensors
 from paredown.errors import BadBundle, BadSetting
 from paredown.kinds import KINDS
 from paredown.model import AdaptiveModel
-from paredown.pretrained import check_vocabulary, folder_of, kind_in, name_labels, stock_of, tokenizer_of
 from paredown.published._adopt import label_names, tokenizer_in
 from paredown.published._folder import facts_beside, weights_in
 from paredown.published.deebert import load_deebert
 from paredown.published.elasticbert import load_fine_tuned
 from paredown.published.fastbert import load_fastbert
 from paredown.published.theseus import load_theseus
-from paredown.tensors import read_tensors
 
 PLAIN = "plain"
 Names = Collection[str]

@@ -9,13 +9,13 @@ from typing import Any
 
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
+from paredown.encoders.tensors import read_tensors
 from paredown.errors import BadBundle
 from paredown.kinds import KINDS
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.published._adopt import adopt, count_layers, label_names, shape_of, tokenizer_in
 from paredown.published._folder import bert_settings, facts_beside, known_labels, weights_in
-from paredown.tensors import read_tensors
 
 SUCCESSOR = r"bert\.encoder\.scc_layer\.(\d+)\."
 

@@ -13,11 +13,11 @@ from torch import Tensor
 from transformers import BertConfig, BertTokenizer
 
 from paredown.bundle import FILE, FOREIGN, Wanted, from_checkpoint
+from paredown.encoders.pretrained import SAFE, TORCH, built, check_vocabulary, hub_settings, tokenizer_of
+from paredown.encoders.tensors import read_tensors
 from paredown.errors import BadBundle, BadSetting
 from paredown.model import AdaptiveModel
-from paredown.pretrained import SAFE, TORCH, built, check_vocabulary, hub_settings, tokenizer_of
 from paredown.published._adopt import check_encoder, complain, count_layers, heads_for, shape_of, tokenizer_in
-from paredown.tensors import read_tensors
 
 log = logging.getLogger(__name__)
 EMBEDDINGS = {

@@ -7,12 +7,12 @@ from typing import Any
 
 from torch import Tensor
 
+from paredown.encoders.walk import BLIND
 from paredown.errors import BadPlan
-from paredown.knob import Knob
 from paredown.model import AdaptiveModel
 from paredown.plan import usual_places
-from paredown.stream import Stream
-from paredown.walk import BLIND
+from paredown.registry import Knob
+from paredown.state import State
 
 
 class ChosenTokens(Knob, ABC):
@@ -33,7 +33,7 @@ class ChosenTokens(Knob, ABC):
         return tuple(chosen) if chosen or not self.reads_attention else usual_places(depth)
 
     @abstractmethod
-    def keep(self, stream: Stream, layer: int, model: AdaptiveModel) -> Tensor:
+    def keep(self, state: State, layer: int, model: AdaptiveModel) -> Tensor:
         """[rows, tokens] True where a token stays."""
 
     def check(self, model: AdaptiveModel, depth: tuple[int, ...]) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from paredown.model import AdaptiveModel
 from paredown.reducers._reducer import ChosenTokens
 from paredown.registry import reducers
-from paredown.stream import Stream
+from paredown.state import State
 
 
 @reducers.register("attention")
@@ -22,9 +22,9 @@ class AttentionThreshold(ChosenTokens):
     limits = (0.0, math.inf)
     score = "attention"
 
-    def keep(self, stream: Stream, layer: int, model: AdaptiveModel) -> Tensor:
-        assert stream.received is not None
-        return stream.received >= self.threshold
+    def keep(self, state: State, layer: int, model: AdaptiveModel) -> Tensor:
+        assert state.received is not None
+        return state.received >= self.threshold
 
     def _value_at(self, speed: float) -> float:
         return speed / max(1 - speed, 1e-6)  # a half: the average

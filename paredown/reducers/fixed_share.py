@@ -12,7 +12,7 @@ from torch import Tensor
 from paredown.model import AdaptiveModel
 from paredown.reducers._reducer import ChosenTokens
 from paredown.registry import reducers
-from paredown.stream import Stream
+from paredown.state import State
 
 
 @reducers.register("fixed_share")
@@ -24,13 +24,13 @@ class FixedShare(ChosenTokens):
 
     knob = "share"
 
-    def keep(self, stream: Stream, layer: int, model: AdaptiveModel) -> Tensor:
-        score = stream.received if self.reads_attention else model.keep_logits(stream, layer)
+    def keep(self, state: State, layer: int, model: AdaptiveModel) -> Tensor:
+        score = state.received if self.reads_attention else model.keep_logits(state, layer)
         assert score is not None
         # Tokens that must stay come first and take their part of the share; padding comes last.
-        score = score.masked_fill(stream.mask & ~stream.free, math.inf).masked_fill(~stream.mask, -math.inf)
+        score = score.masked_fill(state.mask & ~state.free, math.inf).masked_fill(~state.mask, -math.inf)
         rank = score.argsort(dim=1, descending=True, stable=True).argsort(dim=1)  # of equals, the earlier one
-        return rank < self.kept_of(stream.mask.sum(1)).unsqueeze(1)
+        return rank < self.kept_of(state.mask.sum(1)).unsqueeze(1)
 
     def kept_of(self, tokens: Tensor) -> Tensor:
         """How many of so many tokens stay."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from paredown.model import AdaptiveModel
 from paredown.reducers._reducer import ChosenTokens
 from paredown.registry import reducers
-from paredown.stream import Stream
+from paredown.state import State
 
 
 @reducers.register("selector")
@@ -17,5 +17,5 @@ from paredown.stream import Stream
 class SelectorThreshold(ChosenTokens):
     threshold: float = 0.5  # keep where the probability of keeping is at least this; 0 all, 1 hardly any
 
-    def keep(self, stream: Stream, layer: int, model: AdaptiveModel) -> Tensor:
-        return model.keep_logits(stream, layer).sigmoid() >= self.threshold
+    def keep(self, state: State, layer: int, model: AdaptiveModel) -> Tensor:
+        return model.keep_logits(state, layer).sigmoid() >= self.threshold

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paredown.encoders.frame import Frame
 from paredown.errors import BadSetting
-from paredown.frame import Frame
 from paredown.rows import Choices, Encoded
 from paredown.tasks._windows import BATCH
 

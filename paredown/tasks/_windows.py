@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from paredown.encoders.frame import Frame
 from paredown.errors import BadSetting
-from paredown.frame import Frame
 from paredown.kinds import KINDS, Kind, SupportedSpan
 from paredown.rows import Encoded
 from paredown.tasks._questions import Question, is_labelled

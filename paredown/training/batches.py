@@ -17,9 +17,9 @@ import numpy as np
 from paredown.errors import BadInput
 from paredown.evaluation.questions import are_questions, encoded_rows
 from paredown.kinds import Kind
+from paredown.methods._stage import MOST_EPOCHS, Stage
 from paredown.model import AdaptiveModel
 from paredown.rows import Encoded, as_rows
-from paredown.stage import MOST_EPOCHS, Stage
 
 log = logging.getLogger("paredown.training")
 POOL = 50  # batches that are sorted by length together: little padding, yet every epoch mixes anew

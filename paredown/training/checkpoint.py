@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from paredown.bundle import sha256, staged
+from paredown.encoders.dtype import check_before_saving, non_finite
 from paredown.errors import BadBundle
-from paredown.numbers import check_before_saving, non_finite
 from paredown.training.guard import saving
 
 MODEL, OPTIMIZER, STATE, MANIFEST = "model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"

@@ -18,8 +18,8 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from paredown.errors import CannotSave
+from paredown.methods._stage import Stage
 from paredown.model import AdaptiveModel
-from paredown.stage import Stage
 
 
 def freeze(model: AdaptiveModel, stage: Stage) -> dict[str, nn.Parameter]:

@@ -16,11 +16,11 @@ from paredown.errors import BadSetting, Interrupted
 from paredown.evaluation.choosing import suspicion
 from paredown.evaluation.metrics import Metric, metric_for, metric_named
 from paredown.evaluation.record import record
+from paredown.methods._stage import Method, Stage
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.reading import Reading
 from paredown.registry import methods as method_registry
-from paredown.stage import Method, Stage
 from paredown.training.batches import Batches, Data, lengths
 from paredown.training.centre import centre
 from paredown.training.checkpoint import KEPT, Checkpoint, Checkpoints, step_name, write_json

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from paredown.encoders.dtype import dtype_named
 from paredown.errors import BadSetting
-from paredown.numbers import dtype_named
 from paredown.training.learner import DTYPES
 
 

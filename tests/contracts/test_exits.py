@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from paredown.errors import BadPlan, BadSetting
-from paredown.evidence import Evidence, keep_rows, not_a_number
 from paredown.exits.entropy import entropy, normalised_entropy
 from paredown.kinds import KINDS, Kind
 from paredown.registry import exits
+from paredown.state import Evidence, keep_rows, not_a_number
 from tests.contracts.exit_settings import all_rules
 from tests.families import outputs
 

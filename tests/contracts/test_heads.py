@@ -15,9 +15,9 @@ from transformers import BertConfig, BertForSequenceClassification, BertForToken
 
 from paredown import AdaptiveModel
 from paredown.errors import BadSetting
-from paredown.growing import HeadShape
 from paredown.heads._head import pooled
 from paredown.kinds import KINDS
+from paredown.network import HeadShape
 from paredown.registry import heads
 from tests.placement import close
 

@@ -10,9 +10,9 @@ from torch import nn
 from transformers import AutoModelForQuestionAnswering, AutoModelForTokenClassification
 
 from paredown import AdaptiveModel, Plan
+from paredown.encoders.walk import Walk
 from paredown.errors import CannotWalk
 from paredown.kinds import KINDS, RULED_OUT
-from paredown.walk import Walk
 from tests.families import adaptive, batch, committed, survey, tiny, version, walked
 from tests.placement import close, unaligned
 
@@ -63,11 +63,11 @@ def test_hidden_states_equal_stock(family: str) -> None:
     inputs = batch(99, [14, 3, 8])
     expected = stock.base_model(**inputs, output_hidden_states=True).hidden_states
     assert len(expected) == len(walk.layers) + 1
-    stream = walk.start(inputs)
-    seen = [stream.hidden]
+    state = walk.start(inputs)
+    seen = [state.hidden]
     for layer in range(len(walk.layers)):
-        stream = walk.step(stream, layer)
-        seen.append(stream.hidden)
+        state = walk.step(state, layer)
+        seen.append(state.hidden)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(seen[:-1], expected[:-1], strict=True))
     # Families differ in whether the last of them is shown before or after the final norm.
     assert any(torch.equal(last, expected[-1]) for last in (seen[-1], walk.finish(seen[-1])))

@@ -18,7 +18,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from paredown import AdaptiveModel, Plan
 from paredown.errors import BadPlan, BadSetting
 from paredown.registry import reducers
-from paredown.stream import Stream
+from paredown.state import State
 from tests.contracts.reducer_settings import all_reducers, choosing, with_selectors
 from tests.families import EVERY_TOKEN, EXACT, adaptive, batch, tiny, walked
 
@@ -29,14 +29,14 @@ each_reducer = pytest.mark.parametrize("reducer", REDUCERS, ids=str)
 
 
 @torch.no_grad()
-def asked(reducer: Any, inputs: dict[str, Tensor], model: AdaptiveModel | None = None) -> tuple[Stream, Tensor]:
-    """A stream as the reducer sees it the first time it is asked, and what it keeps."""
+def asked(reducer: Any, inputs: dict[str, Tensor], model: AdaptiveModel | None = None) -> tuple[State, Tensor]:
+    """A state as the reducer sees it the first time it is asked, and what it keeps."""
     model = model or choosing()
     place = min(reducer.places(model, model.depth))
-    stream = model.walk.start(inputs, may_drop=True)
+    state = model.walk.start(inputs, may_drop=True)
     for layer in range(place):
-        stream = model.walk.step(stream, layer, watch=layer == place - 1)
-    return stream, reducer.keep(stream, place, model)
+        state = model.walk.step(state, layer, watch=layer == place - 1)
+    return state, reducer.keep(state, place, model)
 
 
 # Every reducer
@@ -44,16 +44,16 @@ def asked(reducer: Any, inputs: dict[str, Tensor], model: AdaptiveModel | None =
 
 @each_reducer
 def test_says_of_every_token_whether_it_stays(reducer: Any) -> None:
-    stream, keep = asked(reducer, batch(99, LENGTHS, width=33))
-    assert keep.shape == stream.mask.shape and keep.dtype == torch.bool
-    kept, dropped = keep & stream.mask, ~keep & stream.mask
+    state, keep = asked(reducer, batch(99, LENGTHS, width=33))
+    assert keep.shape == state.mask.shape and keep.dtype == torch.bool
+    kept, dropped = keep & state.mask, ~keep & state.mask
     assert bool(kept.any()) and bool(dropped.any()), "the settings should tell tokens apart"
 
 
 @each_reducer
 def test_a_larger_speed_never_keeps_more(reducer: Any) -> None:
     ladder = [asked(reducer.at_speed(speed), batch(99, LENGTHS)) for speed in SPEEDS]
-    kept = torch.stack([keep & stream.mask for stream, keep in ladder])  # [speeds, rows, tokens]
+    kept = torch.stack([keep & state.mask for state, keep in ladder])  # [speeds, rows, tokens]
     assert torch.equal(kept[0], ladder[0][0].mask), "at speed 0 a token is dropped"
     assert bool((kept.int().diff(dim=0) <= 0).all())
     assert kept[-1].sum() <= len(LENGTHS), "at speed 1 more than a token stays"
@@ -149,7 +149,7 @@ def test_families_that_hide_their_attention_are_refused(family: str) -> None:
 
 
 def test_other_implementations_of_attention_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paredown.attention.SEEN_THROUGH", ("eager",))
+    monkeypatch.setattr("paredown.encoders.attention.SEEN_THROUGH", ("eager",))
     assert adaptive("bert").config._attn_implementation == "sdpa"
     assert not adaptive("bert").walk.shows_attention
     assert adaptive("bert", attn_implementation="eager").walk.shows_attention
@@ -169,12 +169,12 @@ def test_a_watched_layer_says_what_it_always_says() -> None:
     for family in watched():
         for implementation in ("sdpa", "eager"):
             walk = adaptive(family, head=None, attn_implementation=implementation).walk
-            stream = walk.start(batch(99, LENGTHS, width=33), may_drop=True)
+            state = walk.start(batch(99, LENGTHS, width=33), may_drop=True)
             for layer in range(len(walk.layers)):
-                plain, stream = walk.step(stream, layer), walk.step(stream, layer, watch=True)
-                assert torch.equal(plain.hidden, stream.hidden) and plain.received is None
-                received = stream.received
-                assert received is not None and not received[~stream.mask].any()
+                plain, state = walk.step(state, layer), walk.step(state, layer, watch=True)
+                assert torch.equal(plain.hidden, state.hidden) and plain.received is None
+                received = state.received
+                assert received is not None and not received[~state.mask].any()
                 assert torch.allclose(received.sum(1), torch.tensor(LENGTHS).float(), atol=1e-4)  # 1 is average
 
 
@@ -185,13 +185,13 @@ def test_what_is_received_is_what_transformers_tells() -> None:
     told = model(**inputs, output_attentions=True).attentions
     for implementation in ("eager", "sdpa"):
         walk = adaptive("bert", head=None, attn_implementation=implementation).walk
-        stream = walk.start(inputs)
+        state = walk.start(inputs)
         for layer, probabilities in enumerate(told):
-            stream = walk.step(stream, layer, watch=True)
+            state = walk.step(state, layer, watch=True)
             real = inputs["attention_mask"]
             wanted = (probabilities.mean(1) * real.unsqueeze(-1)).sum(1)
-            assert stream.received is not None
-            assert torch.allclose(stream.received, wanted, atol=1e-5)
+            assert state.received is not None
+            assert torch.allclose(state.received, wanted, atol=1e-5)
 
 
 def test_only_the_layer_before_a_choice_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,44 +217,44 @@ def test_threads_that_watch_do_not_disturb_others() -> None:
 
 
 def test_what_was_received_goes_with_rows_and_tokens() -> None:
-    stream, _ = asked(reducers.parse("attention:0.9"), batch(99, LENGTHS))
-    assert stream.received is not None
-    third = stream.keep_rows(torch.tensor([False, False, True, False, False]))
-    assert third.received is not None and torch.equal(third.received[0], stream.received[2])
+    state, _ = asked(reducers.parse("attention:0.9"), batch(99, LENGTHS))
+    assert state.received is not None
+    third = state.keep_rows(torch.tensor([False, False, True, False, False]))
+    assert third.received is not None and torch.equal(third.received[0], state.received[2])
     cut = third.keep_tokens(third.position % 2 == 0)
-    assert cut.received is not None and torch.equal(cut.received[0], stream.received[2, ::2])
+    assert cut.received is not None and torch.equal(cut.received[0], state.received[2, ::2])
 
 
 # By hand
 
 
-def made(scores: list[list[float]], lengths: list[int], protected: list[list[int]] | None = None) -> Stream:
-    """A stream whose tokens received so much attention."""
+def made(scores: list[list[float]], lengths: list[int], protected: list[list[int]] | None = None) -> State:
+    """A state whose tokens received so much attention."""
     received = torch.tensor(scores)
     mask = torch.arange(received.shape[1]) < torch.tensor(lengths).unsqueeze(1)
     position = torch.arange(received.shape[1]).expand_as(received)
-    stream = Stream(torch.zeros(*received.shape, 2), mask, torch.arange(len(scores)), position, received=received)
+    state = State(torch.zeros(*received.shape, 2), mask, torch.arange(len(scores)), position, received=received)
     if protected is None:
-        return stream
+        return state
     held = torch.tensor([[place in places for place in range(received.shape[1])] for places in protected])
-    return replace(stream, protected=held)
+    return replace(state, protected=held)
 
 
-def kept(reducer: str, stream: Stream) -> list[list[int]]:
-    keep = reducers.parse(reducer).keep(stream, 1, None) & stream.mask
+def kept(reducer: str, state: State) -> list[list[int]]:
+    keep = reducers.parse(reducer).keep(state, 1, None) & state.mask
     return [row.nonzero().flatten().tolist() for row in keep]
 
 
 def test_attention_by_hand() -> None:
-    stream = made([[0.1, 0.5, 2.0, 0.49, 1.0], [0.1, 1.5, 9.0, 9.0, 9.0]], [5, 2])
-    assert kept("attention:0.5", stream) == [[1, 2, 4], [1]]
-    assert stream.keep_tokens(stream.received >= 0.5).position[0].tolist() == [0, 1, 2, 4]  # type: ignore[operator]
+    state = made([[0.1, 0.5, 2.0, 0.49, 1.0], [0.1, 1.5, 9.0, 9.0, 9.0]], [5, 2])
+    assert kept("attention:0.5", state) == [[1, 2, 4], [1]]
+    assert state.keep_tokens(state.received >= 0.5).position[0].tolist() == [0, 1, 2, 4]  # type: ignore[operator]
 
 
 def test_a_fixed_share_by_hand() -> None:
     share = "fixed_share:0.5,score=attention"
-    stream = made([[0.1, 0.5, 2.0, 0.4, 1.0], [0.1, 1.5, 9.0, 9.0, 9.0]], [5, 2])
-    assert kept(share, stream) == [[0, 2, 4], [0]]  # the first always stays, and takes its part
+    state = made([[0.1, 0.5, 2.0, 0.4, 1.0], [0.1, 1.5, 9.0, 9.0, 9.0]], [5, 2])
+    assert kept(share, state) == [[0, 2, 4], [0]]  # the first always stays, and takes its part
     assert kept(share, made([[1.0] * 6, [1.0] * 6], [6, 5])) == [[0, 1, 2], [0, 1, 2]]  # equals: the earlier ones
     protected = made([[0.1, 3.0, 2.0, 0.4, 1.0, 0.0]] * 2, [6, 6], [[5], [2, 3, 4, 5]])
     assert kept(share, protected) == [[0, 1, 5], [0, 2, 3]]
@@ -270,9 +270,9 @@ def test_shares_are_rounded_up(tokens: int, share: float, left: int) -> None:
 @torch.no_grad()
 def test_selectors_by_hand() -> None:
     model, reducer = choosing(), reducers.parse("selector:0.7")
-    stream, keep = asked(reducer, batch(99, LENGTHS))
-    assert torch.equal(keep, torch.sigmoid(model.keep_logits(stream, 1)) >= 0.7)
+    state, keep = asked(reducer, batch(99, LENGTHS))
+    assert torch.equal(keep, torch.sigmoid(model.keep_logits(state, 1)) >= 0.7)
     best = asked(reducers.parse("fixed_share:0.3"), batch(99, LENGTHS))[1]
-    logits = model.keep_logits(stream, 1)
-    assert bool((logits[2][stream.free[2] & best[2]].min() > logits[2][stream.free[2] & ~best[2]].max()).all())
+    logits = model.keep_logits(state, 1)
+    assert bool((logits[2][state.free[2] & best[2]].min() > logits[2][state.free[2] & ~best[2]].max()).all())
     assert best[2, :30].sum() == 9

@@ -89,12 +89,12 @@ def test_protection_is_a_choice() -> None:
     for protect in (True, False):
         ask = asking(protect=protect)
         inputs = collate([replace(window.encoded, label=None) for window in ask.windows(QUESTIONS)], 0)
-        stream, plan = ask.model.walk.start(inputs, may_drop=True), Plan(reduce="fixed_share:0.5")
+        state, plan = ask.model.walk.start(inputs, may_drop=True), Plan(reduce="fixed_share:0.5")
         for run in range(1, 5):
-            stream = ask.model.step(stream, plan, run)
+            state = ask.model.step(state, plan, run)
         stays = torch.zeros_like(inputs["answer_mask"])
-        for row, places in enumerate(stream.position):
-            stays[row, places[stream.mask[row]]] = True
+        for row, places in enumerate(state.position):
+            stays[row, places[state.mask[row]]] = True
         assert bool((stays | ~inputs["answer_mask"]).all()) == protect
 
 
@@ -126,8 +126,8 @@ def test_only_candidates_count() -> None:
     logits = model.answer(inputs, Plan(exit="entropy:0.5")).logits
     assert bool((logits[~inputs["answer_mask"]] <= -1e4).all())
     assert inputs["answer_mask"][0, model.kind.predicted(logits)[0, 0]]
-    stream = model.walk.start(inputs)
-    evidence = model._evidence(model.walk.step(stream, 0), 0, 1, inputs)
+    state = model.walk.start(inputs)
+    evidence = model._evidence(model.walk.step(state, 0), 0, 1, inputs)
     assert evidence.classes.tolist() == [[len(QUESTIONS[0].options)]]  # type: ignore[union-attr]
 
 

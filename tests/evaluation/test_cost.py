@@ -87,10 +87,10 @@ def test_leaving_early_costs_what_torch_counts(family: str, kind: str) -> None:
         row = Record(model.kind, {1: torch.zeros(1, 3), 2: torch.zeros(1, 3)}, {}, None, torch.tensor([tokens]))
 
         def walk() -> None:
-            stream = model.walk.start(one_row(tokens))  # noqa: B023
+            state = model.walk.start(one_row(tokens))  # noqa: B023
             for layer in range(2):
-                stream = model.walk.step(stream, layer)  # noqa: B023
-                model._ask(layer, stream.hidden, stream.mask, stream.mask)  # noqa: B023
+                state = model.walk.step(state, layer)  # noqa: B023
+                model._ask(layer, state.hidden, state.mask, state.mask)  # noqa: B023
 
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):  # the attention head's, on the CPU
             seen, twice = counted(walk), counted(lambda: model.walk.start(one_row(tokens)))  # noqa: B023

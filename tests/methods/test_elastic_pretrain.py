@@ -15,11 +15,11 @@ from paredown import AdaptiveModel
 from paredown.errors import BadSetting
 from paredown.kinds import KINDS
 from paredown.methods import ElasticPretrain
+from paredown.methods._stage import Progress
 from paredown.methods.elastic_pretrain import exit_losses
 from paredown.methods.elastic_pretrain.masking import Masking, begins
 from paredown.methods.elastic_pretrain.words import start_words
 from paredown.registry import methods
-from paredown.stage import Progress
 from paredown.tasks import Corpus
 from paredown.training import train
 from tests.families import tiny as family

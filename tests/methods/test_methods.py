@@ -17,9 +17,9 @@ from paredown.errors import BadSetting
 from paredown.kinds import KINDS
 from paredown.methods import Alternating, Finetune, Joint, SelfDistill, TwoStage
 from paredown.methods._recipe import at_full_depth
+from paredown.methods._stage import Progress
 from paredown.model import AdaptiveModel
 from paredown.registry import methods
-from paredown.stage import Progress
 from tests.families import outputs
 
 LAYERS = 4

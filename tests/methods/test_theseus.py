@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from paredown.encoders.prune import pruned
 from paredown.errors import BadSetting
 from paredown.methods import SelfDistill, Theseus
+from paredown.methods._stage import Progress
 from paredown.plan import Plan
-from paredown.prune import pruned
-from paredown.stage import Progress
 from paredown.training import train
 from tests.families import adaptive, batch
 from tests.placement import agree

@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from paredown import AdaptiveModel, Plan, stream
+from paredown import AdaptiveModel, Plan, state
 from paredown.errors import BadSetting
 from paredown.evaluation import metric_named, record
 from paredown.kinds import KINDS
 from paredown.methods import SelfDistill, TokenGate, token_gate
+from paredown.methods._stage import Progress
 from paredown.methods._targets import REACH, STIFF, price_of
 from paredown.methods.token_gate import can_be_veiled, step, veiled
 from paredown.rows import as_rows, encode
-from paredown.stage import Progress
 from paredown.training import train
 from tests.families import EXACT, adaptive, batch, outputs, walked
 from tests.methods.test_token_policy import kept_share
@@ -171,7 +171,7 @@ def test_gates_and_exits_compose(exits_first: bool, tmp_path: Path) -> None:
 def test_attention_without_soft_masks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = adaptive("bert", head=None, attn_implementation="eager")
     assert can_be_veiled(model)
-    monkeypatch.setattr(stream, "TRACE", 0.2)
+    monkeypatch.setattr(state, "TRACE", 0.2)
     assert not can_be_veiled(model)
     monkeypatch.undo()
     for path, axes in model.walk._axes.items():
@@ -193,7 +193,7 @@ def test_what_learns_sees_the_tokens_that_the_plan_leaves(reducer: str) -> None:
     inputs = batch(99, LENGTHS)
     trace = model.trace(inputs)
     torch.testing.assert_close(trace.final, model.answer(inputs).logits)
-    assert not torch.allclose(trace.final, model.trace(inputs, reduce=lambda stream, layer: stream).final, atol=1e-4)
+    assert not torch.allclose(trace.final, model.trace(inputs, reduce=lambda state, layer: state).final, atol=1e-4)
 
 
 def test_exits_after_tokens_are_trained_and_judged_with_the_tokens_that_stay(tmp_path: Path) -> None:

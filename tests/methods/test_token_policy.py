@@ -13,6 +13,7 @@ from torch import Tensor
 from paredown import AdaptiveModel, Plan
 from paredown.errors import BadSetting
 from paredown.methods import SelfDistill, TokenPolicy
+from paredown.methods._stage import Progress
 from paredown.methods._targets import keep_for, spans
 from paredown.methods.token_policy import ALPHAS
 from paredown.methods.token_policy.importance import importance, rank
@@ -20,7 +21,6 @@ from paredown.methods.token_policy.sampling import Draw, draw, guided, in_use, r
 from paredown.model import Trace
 from paredown.registry import methods
 from paredown.rows import as_rows, collate, encode
-from paredown.stage import Progress
 from paredown.training import train
 from tests.families import EVERY_TOKEN, adaptive, batch, walked
 from tests.placement import agree
@@ -59,9 +59,9 @@ def test_all_tokens_start_with_the_same_chance_to_stay() -> None:
     for method, chance in ((TokenPolicy(), 0.5), (TokenPolicy(select_before=(0, 1, 2), start=0.85), 0.7)):
         model, inputs = adaptive("bert", head=None), batch(99, [6, 9])
         method.grow(model)
-        stream = model.walk.start(inputs)
+        state = model.walk.start(inputs)
         for layer in model.selector_layers:
-            chances = model.keep_logits(stream, layer).sigmoid()[stream.mask]
+            chances = model.keep_logits(state, layer).sigmoid()[state.mask]
             assert torch.allclose(chances, torch.full_like(chances, chance), atol=0.02)
 
 
@@ -77,12 +77,12 @@ def test_the_policy_gradient_is_that_of_the_expected_reward() -> None:
     for mask in product((True, False), repeat=5):
         keep, likely = torch.tensor([[True, *mask]]), []
 
-        def choose(stream: Any, layer: int, keep: Tensor = keep, likely: list[Tensor] = likely) -> Any:
+        def choose(state: Any, layer: int, keep: Tensor = keep, likely: list[Tensor] = likely) -> Any:
             if layer != 1:
-                return stream
-            chance = model.keep_logits(stream, layer).sigmoid()[:, 1:]
+                return state
+            chance = model.keep_logits(state, layer).sigmoid()[:, 1:]
             likely.append(torch.where(keep[:, 1:], chance, 1 - chance).prod())
-            return stream.keep_tokens(keep)
+            return state.keep_tokens(keep)
 
         loss = model.kind.loss(model.trace(one, reduce=choose).final, one["labels"]).detach()
         expected = expected + likely[0] * (-loss - 0.7 * keep.sum() / 6)

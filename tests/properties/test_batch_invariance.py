@@ -16,11 +16,11 @@ from torch import Tensor
 
 from paredown import AdaptiveModel, Plan, exits, heads
 from paredown.errors import BadPlan
-from paredown.evidence import Evidence
 from paredown.exits.entropy import normalised_entropy
 from paredown.kinds import KINDS, Kind
 from paredown.registry import exits as exit_rules
 from paredown.registry import heads as head_specs
+from paredown.state import Evidence
 from tests.families import adaptive, batch
 from tests.placement import unaligned
 from tests.properties.asked import asked, own, picked

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from paredown import AdaptiveModel, Answer, Plan
+from paredown.encoders.walk import Walk
 from paredown.evaluation import record, replay
 from paredown.kinds import KINDS
 from paredown.reducers import FixedShare
 from paredown.registry import methods
 from paredown.rows import collate
-from paredown.stream import Stream
-from paredown.walk import Walk
+from paredown.state import State
 from tests import placement
 from tests.contracts.reducer_settings import all_reducers, choosing, with_selectors
 from tests.evaluation.made import encoded
@@ -53,9 +53,9 @@ def hangs_by_a_hair(model: AdaptiveModel, plan: Plan, alone: dict[str, Tensor]) 
             return value + NUDGE * torch.randn(value.shape, generator=generator).sign()  # noqa: B023
 
         def step(*call: Any) -> Any:
-            stream = usual(*call)
-            received = None if stream.received is None else nudged(stream.received)
-            return stream.advance(nudged(stream.hidden), received)
+            state = usual(*call)
+            received = None if state.received is None else nudged(state.received)
+            return state.advance(nudged(state.hidden), received)
 
         with mock.patch.object(Walk, "step", step):
             if not close(model, still, model.answer(alone, plan)):
@@ -135,12 +135,12 @@ def test_the_check_sees_states_added_where_they_should_be_put(monkeypatch: pytes
     model, plan = choosing("bert", "token_label"), Plan(reduce="selector:0.5")
     assert not control(model, plan)
 
-    def added(self: Stream) -> Tensor:
+    def added(self: State) -> Tensor:
         if self.parked is None:
             return self.hidden
         return self.parked.scatter_add(1, self.position.unsqueeze(-1).expand_as(self.hidden), self.hidden)
 
-    monkeypatch.setattr(Stream, "rejoined", added)
+    monkeypatch.setattr(State, "rejoined", added)
     assert control(model, plan)
     with pytest.raises(AssertionError):
         test_what_a_reducer_drops_keeps_its_last_state(all_reducers()[-1], "bert")
@@ -151,18 +151,18 @@ def test_the_check_sees_states_added_where_they_should_be_put(monkeypatch: pytes
 @torch.no_grad()
 def test_what_a_reducer_drops_keeps_its_last_state(reducer: Any, family: str) -> None:
     model, plan, inputs = choosing(family), Plan(reduce=reducer), batch(99, LENGTHS)
-    stream = model.walk.start(inputs, may_drop=True)
-    last, alive = stream.rejoined(), stream.mask
+    state = model.walk.start(inputs, may_drop=True)
+    last, alive = state.rejoined(), state.mask
     for run in range(1, 5):
-        before, stream = stream.rejoined(), model.step(stream, plan, run)
+        before, state = state.rejoined(), model.step(state, plan, run)
         still = torch.zeros_like(alive)
-        for at, places in enumerate(stream.position):
-            still[at, places[stream.mask[at]]] = True
+        for at, places in enumerate(state.position):
+            still[at, places[state.mask[at]]] = True
         last = torch.where((alive & ~still).unsqueeze(-1), before, last)  # as they were when they were dropped
         alive = still
-    back, dropped = stream.rejoined(), inputs["attention_mask"].bool() & ~alive
+    back, dropped = state.rejoined(), inputs["attention_mask"].bool() & ~alive
     assert bool(dropped.any()) and torch.equal(back[dropped], last[dropped])
-    assert torch.equal(back[alive], stream.hidden[stream.mask])
+    assert torch.equal(back[alive], state.hidden[state.mask])
 
 
 @pytest.mark.parametrize("reducer", all_reducers(), ids=str)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from paredown import Plan
+from paredown.encoders.walk import Walk
 from paredown.errors import BadPlan
 from paredown.registry import reducers
-from paredown.walk import Walk
 from tests.families import EVERY_TOKEN, EXACT, adaptive, batch, tiny, walked
 
 DROPPING = ("albert", "bert", "distilbert", "electra", "modernbert", "mpnet", "roberta")
@@ -33,9 +33,9 @@ class Sieve:
     def places(self, model: Any, depth: tuple[int, ...]) -> tuple[int, ...]:
         return self.layers
 
-    def keep(self, stream: Any, layer: int, model: Any) -> Tensor:
-        mixed = stream.position * (1 + stream.mask.sum(1, keepdim=True)) + layer
-        return (mixed % 3 != 0) | (stream.position == 0)
+    def keep(self, state: Any, layer: int, model: Any) -> Tensor:
+        mixed = state.position * (1 + state.mask.sum(1, keepdim=True)) + layer
+        return (mixed % 3 != 0) | (state.position == 0)
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,7 @@ def test_dropping_what_is_hidden_changes_nothing(family: str) -> None:
         hidden, cut = walk.step(hidden, layer), walk.step(cut, layer)
     assert torch.allclose(hidden.hidden[hidden.mask], cut.hidden[cut.mask], atol=1e-5, rtol=0)
     assert torch.allclose(hidden.hidden[hidden.mask], cut.rejoined()[hidden.mask], atol=1e-5, rtol=0)
-    ours, theirs = (walk.stock_logits(stream.hidden, stream.mask) for stream in (cut, hidden))
+    ours, theirs = (walk.stock_logits(state.hidden, state.mask) for state in (cut, hidden))
     assert torch.allclose(ours, theirs, atol=1e-5, rtol=0)
 
 
@@ -95,19 +95,19 @@ def test_families_that_cannot_drop_tokens_say_so(family: str) -> None:
 @torch.no_grad()
 def test_dropped_tokens_come_back_as_they_were(family: str) -> None:
     walk = Walk(tiny(family))
-    stream = walk.start(batch(99, [12, 7]), may_drop=True)
+    state = walk.start(batch(99, [12, 7]), may_drop=True)
     states = []
     for layer, dropped in enumerate([(3, 5), (1,), ()]):
-        keep = torch.ones_like(stream.mask)
+        keep = torch.ones_like(state.mask)
         for place in dropped:
-            keep &= stream.position != place
-        states.append(stream.rejoined())
-        stream = walk.step(stream.keep_tokens(keep), layer)
-    back = stream.rejoined()
-    assert stream.position[0, :9].tolist() == [0, 2, 4, 6, 7, 8, 9, 10, 11]
+            keep &= state.position != place
+        states.append(state.rejoined())
+        state = walk.step(state.keep_tokens(keep), layer)
+    back = state.rejoined()
+    assert state.position[0, :9].tolist() == [0, 2, 4, 6, 7, 8, 9, 10, 11]
     assert torch.equal(back[:, [3, 5]], states[0][:, [3, 5]])
     assert torch.equal(back[:, 1], states[1][:, 1])
-    assert torch.equal(back[0, stream.position[0, :9]], stream.hidden[0, :9])
+    assert torch.equal(back[0, state.position[0, :9]], state.hidden[0, :9])
     assert not torch.equal(back[:, 0], states[1][:, 0])
 
 
@@ -136,7 +136,7 @@ def test_reported_tokens_are_the_real_ones_of_every_layer() -> None:
 
 
 def test_protected_tokens_stay_and_the_first_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sieve, "keep", lambda self, stream, layer, model: torch.zeros_like(stream.mask))
+    monkeypatch.setattr(Sieve, "keep", lambda self, state, layer, model: torch.zeros_like(state.mask))
     monkeypatch.setattr(Sieve, "places", lambda self, model, depth: depth)
     model, inputs = adaptive("bert", head=None), batch(99, LENGTHS)
     answer = model.answer(inputs, Plan(reduce="sieve"))
@@ -156,13 +156,13 @@ def test_any_depth_runs(family: str) -> None:
     assert torch.equal(truncated.logits, trace.logits[1]) and truncated.layers.tolist() == [2] * len(LENGTHS)
     assert torch.equal(trace.logits[1], model.trace(inputs).logits[1])
     for depth in ((0, 2, 3), (3, 1), (2,), (0, 0, 1)):
-        stream = model.walk.start(inputs)
+        state = model.walk.start(inputs)
         for layer in depth:
-            stream = model.walk.step(stream, layer)
+            state = model.walk.step(state, layer)
         answer = model.answer(inputs, Plan(depth=depth))
         assert answer.layers.tolist() == [len(depth)] * len(LENGTHS)
         assert answer.tokens.tolist() == [len(depth) * length for length in LENGTHS]
         if depth[-1] == 3:  # no head after the last layer: the model's own classifier speaks
-            assert torch.equal(answer.logits, model.walk.stock_logits(stream.hidden, stream.mask))
+            assert torch.equal(answer.logits, model.walk.stock_logits(state.hidden, state.mask))
     with pytest.raises(BadPlan, match="layers 0 to 3"):
         model.answer(inputs, Plan(depth=(0, 4)))

@@ -16,8 +16,8 @@ from transformers import BertTokenizer, PreTrainedTokenizerFast
 
 from paredown.errors import BadInput, BadSetting
 from paredown.kinds import KINDS
+from paredown.methods._stage import Stage
 from paredown.rows import Row, encode
-from paredown.stage import Stage
 from paredown.tasks import Corpus
 from paredown.tasks import corpus as module
 from paredown.training.batches import Batches, Data, Unlabelled, lengths

@@ -11,8 +11,8 @@ from torch import Tensor
 
 import paredown.methods  # noqa: F401  registers them
 from paredown import AdaptiveModel
+from paredown.methods._stage import Stage
 from paredown.registry import methods
-from paredown.stage import Stage
 from paredown.training import train
 from paredown.training.guard import freeze
 from paredown.training.learner import Learner

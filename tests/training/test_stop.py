@@ -21,8 +21,8 @@ from torch import Tensor
 
 from paredown import AdaptiveModel
 from paredown.bundle import sha256
+from paredown.encoders.dtype import non_finite
 from paredown.errors import CannotSave, Interrupted, NonFiniteLoss, NonFiniteWeights, ParedownError
-from paredown.numbers import non_finite
 from paredown.training import train
 from paredown.training.checkpoint import Checkpoints, write_json
 from paredown.training.learner import Learner

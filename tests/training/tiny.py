@@ -12,7 +12,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertForToken
 
 from paredown import AdaptiveModel, Plan, Stage
 from paredown.kinds import KINDS
-from paredown.stage import everything
+from paredown.methods._stage import everything
 
 WORDS = "the a movie film plot cast was is good bad fine dull great awful very not and but really quite".split()
 VOCABULARY = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]", *WORDS]

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paredown.methods._recipe import Recipe
+from paredown.methods._stage import Batch, Progress, Stage, everything
 from paredown.model import AdaptiveModel, Trace
 from paredown.registry import methods
-from paredown.stage import Batch, Progress, Stage, everything
 
 
 @methods.register("alternating")

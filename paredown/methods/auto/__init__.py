@@ -6,11 +6,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from paredown.methods._recipe import Recipe
+from paredown.methods._stage import Stage
 from paredown.methods.joint import Joint
 from paredown.methods.self_distill import SelfDistill
 from paredown.model import AdaptiveModel
 from paredown.registry import methods
-from paredown.stage import Stage
 
 USUAL_WIDTH = 384  # of the encoders whose learning rates are the defaults; wider ones learn more slowly
 HEAD_SIZE = 128

@@ -11,16 +11,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from paredown.encoders.walk import evaluating
 from paredown.errors import BadInput, BadSetting
 from paredown.heads.pretraining import Pretraining
 from paredown.methods._recipe import Recipe
+from paredown.methods._stage import Batch, Progress, Stage, everything
 from paredown.methods.elastic_pretrain.masking import Masking
 from paredown.methods.joint.equilibrium import equilibrium
 from paredown.model import AdaptiveModel, Between, Trace
 from paredown.registry import heads, methods
 from paredown.rows import Encoded, collate
-from paredown.stage import Batch, Progress, Stage, everything
-from paredown.walk import evaluating
 
 Exits = dict[int, int]  # layer number -> layers run by then
 

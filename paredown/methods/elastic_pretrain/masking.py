@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from paredown.errors import BadSetting
-from paredown.stage import Batch
+from paredown.methods._stage import Batch
 
 MASKED, RANDOM = 0.8, 0.1  # of the chosen tokens: shown as the mask, as any word; the rest is left as it is
 CONTINUES = "##"  # WordPiece marks what goes on,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paredown.methods._recipe import Recipe, at_full_depth
+from paredown.methods._stage import Stage
 from paredown.model import AdaptiveModel
 from paredown.registry import methods
-from paredown.stage import Stage
 
 
 @methods.register("finetune")

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from paredown.errors import BadSetting
 from paredown.methods._recipe import Recipe
+from paredown.methods._stage import Batch, Progress, Stage, everything
 from paredown.methods.joint.equilibrium import equilibrium
 from paredown.model import AdaptiveModel
 from paredown.registry import methods
-from paredown.stage import Batch, Progress, Stage, everything
 
 
 @methods.register("joint")

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from paredown.kinds import Direction
 from paredown.methods._recipe import Recipe, at_full_depth
+from paredown.methods._stage import Batch, Progress, Stage
 from paredown.model import AdaptiveModel
 from paredown.registry import methods
-from paredown.stage import Batch, Progress, Stage
 
 
 @methods.register("self_distill")

@@ -12,12 +12,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from paredown.encoders.walk import evaluating
 from paredown.errors import BadSetting
 from paredown.methods._recipe import Recipe, at_full_depth
+from paredown.methods._stage import Batch, Progress, Stage
 from paredown.model import AdaptiveModel
 from paredown.registry import methods
-from paredown.stage import Batch, Progress, Stage
-from paredown.walk import evaluating
 
 log = logging.getLogger(__name__)
 Modules = tuple[tuple[int, ...], ...]

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from paredown.encoders.walk import evaluating
 from paredown.errors import BadPlan, BadSetting
+from paredown.methods._stage import Batch, Progress, Stage
 from paredown.methods._targets import price_of, spans
 from paredown.methods._tokens import TokenRecipe, learnable
 from paredown.model import AdaptiveModel, Trace
 from paredown.registry import methods
-from paredown.stage import Batch, Progress, Stage
-from paredown.stream import Stream
-from paredown.walk import evaluating
+from paredown.state import State
 
 ALIKE = 1e-3  # largest difference that a veil may make where the tokens could as well be cut out
 
@@ -77,13 +77,13 @@ def veiled(model: AdaptiveModel, batch: Batch, noise: float = 0.0) -> tuple[Trac
     gates: list[Tensor] = []  # [rows, tokens] what is open since each choice
     before: list[Tensor] = []
 
-    def choose(stream: Stream, layer: int) -> Stream:
-        before[:] = [stream.hidden]
+    def choose(state: State, layer: int) -> State:
+        before[:] = [state.hidden]
         if str(layer) not in model.selectors:
-            return stream
-        gate = torch.where(stream.free, step(model.keep_logits(stream, layer), noise), 1.0)
+            return state
+        gate = torch.where(state.free, step(model.keep_logits(state, layer), noise), 1.0)
         gates.append(gate * gates[-1] if gates else gate)
-        return stream.veiled(gate)
+        return state.veiled(gate)
 
     def stay(hidden: Tensor, run: int, layers: int) -> tuple[Tensor, Tensor]:
         """A token that is gone keeps the state it had."""
@@ -111,11 +111,11 @@ def can_be_veiled(model: AdaptiveModel) -> bool:
     """True where a token that is veiled leaves the others as one that is cut out does."""
     walk = model.walk
     with evaluating(model):
-        stream = walk.start(walk.sample(2, 10), may_drop=True)
-        keep = torch.ones_like(stream.mask)
+        state = walk.start(walk.sample(2, 10), may_drop=True)
+        keep = torch.ones_like(state.mask)
         keep[0, 4] = keep[1, 2] = keep[1, 5] = False
         try:
-            cut, veil = stream.keep_tokens(keep), stream.veiled(keep.float())
+            cut, veil = state.keep_tokens(keep), state.veiled(keep.float())
             for layer in model.depth:
                 cut, veil = walk.step(cut, layer), walk.step(veil, layer)
         except (BadPlan, RuntimeError):  # masks that cannot be soft, or that a layer does not take

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from paredown.errors import BadSetting
+from paredown.methods._stage import Batch, Progress, Stage
 from paredown.methods._targets import price_of, spans
 from paredown.methods._tokens import TokenRecipe, learnable
 from paredown.methods.token_policy.importance import importance, rank
 from paredown.methods.token_policy.sampling import Draw, draw, in_use, repeated
 from paredown.model import AdaptiveModel
 from paredown.registry import methods
-from paredown.stage import Batch, Progress, Stage
 
 Preset = Literal[
     "squad", "newsqa", "naturalqa", "race", "yelp_f", "20news", "imdb", "hotpotqa", "triviaqa", "hyperpartisan"
@@ -92,10 +92,10 @@ class TokenPolicy(TokenRecipe):
         """The distance of every probability of keeping from the token's rank, scaled to 1 for the most important."""
         scores, seen = importance(model, batch, self.task_loss)
         losses = []
-        for layer, stream in seen.items():
-            free = stream.free
+        for layer, state in seen.items():
+            free = state.free
             wanted = 1 - rank(scores[layer], free) / free.sum(1, keepdim=True).clamp(min=1)
-            distance = (model.keep_logits(stream, layer).sigmoid() - wanted).abs() * free
+            distance = (model.keep_logits(state, layer).sigmoid() - wanted).abs() * free
             rows = distance.sum(1) / free.sum(1).clamp(min=1)
             losses.append(model.kind.averaged(rows, model.kind.counts(batch)).mean())
         return torch.stack(losses).sum()

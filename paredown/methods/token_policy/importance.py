@@ -8,13 +8,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from paredown.encoders.walk import evaluating
+from paredown.methods._stage import Batch
 from paredown.methods._targets import places
 from paredown.model import AdaptiveModel
-from paredown.stage import Batch
-from paredown.stream import Stream
-from paredown.walk import evaluating
+from paredown.state import State
 
-Seen = dict[int, Stream]  # what the selector before each layer sees, while every token stays
+Seen = dict[int, State]  # what the selector before each layer sees, while every token stays
 
 
 def importance(
@@ -25,18 +25,18 @@ def importance(
     depth, seen = model.depth, Seen()
     reached = max(2 * len(depth) // 3, *(depth.index(layer) for layer in places(model)))
     with evaluating(model), torch.no_grad():
-        stream = model.walk.start(batch)
+        state = model.walk.start(batch)
         for place, layer in enumerate(depth):
             if str(layer) in model.selectors:
-                seen[layer] = stream
+                seen[layer] = state
             with torch.set_grad_enabled(place > reached):
-                stream = model.walk.step(stream, layer)
+                state = model.walk.step(state, layer)
             if place == reached:
-                middle = stream.hidden.requires_grad_()
+                middle = state.hidden.requires_grad_()
         with torch.enable_grad():
-            said = model._evidence(stream, depth[-1], len(depth), batch).logits
+            said = model._evidence(state, depth[-1], len(depth), batch).logits
             (gradient,) = torch.autograd.grad(loss(model, said, batch), middle)
-    change = {layer: middle.detach() - stream.hidden for layer, stream in seen.items()}
+    change = {layer: middle.detach() - state.hidden for layer, state in seen.items()}
     return {layer: (gradient.float() * moved.float()).sum(-1).abs() for layer, moved in change.items()}, seen
 
 

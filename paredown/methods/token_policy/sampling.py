@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from paredown.encoders.walk import evaluating
+from paredown.methods._stage import Batch
 from paredown.methods._targets import places
 from paredown.methods.token_policy.importance import rank
 from paredown.model import AdaptiveModel, Trace
-from paredown.stage import Batch
-from paredown.stream import Stream
-from paredown.walk import evaluating
+from paredown.state import State
 
 
 @dataclass
@@ -39,19 +39,19 @@ def draw(model: AdaptiveModel, batch: Batch, samples: int, scores: dict[int, Ten
     surprise: list[Tensor] = []
     kept: list[Tensor] = []
 
-    def choose(stream: Stream, layer: int) -> Stream:
+    def choose(state: State, layer: int) -> State:
         if str(layer) not in model.selectors:
-            return stream
-        logits, free = model.keep_logits(stream, layer), stream.free
+            return state
+        logits, free = model.keep_logits(state, layer), state.free
         keep = torch.bernoulli(logits.detach().sigmoid()).bool()
         if scores is not None:
             rows = len(scores[layer])
-            keep[:rows] = guided(scores[layer].gather(1, stream.position[:rows]), logits[:rows], free[:rows])
+            keep[:rows] = guided(scores[layer].gather(1, state.position[:rows]), logits[:rows], free[:rows])
         unlikely = F.binary_cross_entropy_with_logits(logits, keep.float(), reduction="none") * free
         surprise.append(unlikely.sum(1) / free.sum(1).clamp(min=1))
-        stream = stream.keep_tokens(keep)
-        kept.append(stream.mask.sum(1))
-        return stream
+        state = state.keep_tokens(keep)
+        kept.append(state.mask.sum(1))
+        return state
 
     many = repeated(batch, samples)
     trace = model.trace(many, reduce=choose)
@@ -64,15 +64,15 @@ def in_use(model: AdaptiveModel, batch: Batch) -> Tensor:
     """[rows, selectors] the share of tokens that stay when nothing is left to chance."""
     shares: list[Tensor] = []
     with evaluating(model):
-        stream = model.walk.start(batch, may_drop=True)
-        whole = stream.mask.sum(1)
+        state = model.walk.start(batch, may_drop=True)
+        whole = state.mask.sum(1)
         for layer in model.depth:
             if str(layer) in model.selectors:
-                stream = stream.keep_tokens(model.keep_logits(stream, layer) >= 0)
-                shares.append(stream.mask.sum(1) / whole)
+                state = state.keep_tokens(model.keep_logits(state, layer) >= 0)
+                shares.append(state.mask.sum(1) / whole)
             if len(shares) == len(places(model)):
                 break
-            stream = model.walk.step(stream, layer)
+            state = model.walk.step(state, layer)
     return torch.stack(shares, 1)
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from paredown.methods._recipe import Recipe, at_full_depth
+from paredown.methods._stage import Batch, Progress, Stage
 from paredown.model import AdaptiveModel
 from paredown.registry import methods
-from paredown.stage import Batch, Progress, Stage
 
 
 @methods.register("two_stage")

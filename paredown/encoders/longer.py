@@ -18,11 +18,11 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from paredown.bundle import FACTS, staged
+from paredown.encoders.dtype import check_loaded
+from paredown.encoders.pretrained import class_of, torch_weights
+from paredown.encoders.walk import evaluating, plain_batch
 from paredown.errors import BadBundle, BadSetting
 from paredown.model import AdaptiveModel
-from paredown.numbers import check_loaded
-from paredown.pretrained import class_of, torch_weights
-from paredown.walk import evaluating, plain_batch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

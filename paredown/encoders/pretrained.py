@@ -1,7 +1,7 @@
 """The Hugging Face side of a checkpoint, from a folder or a hub id: no code in it is run, no pickle opened.
 
-safetensors are read by transformers, PyTorch files by `paredown.tensors`. A classifier is kept where its labels are
-the ones asked for; else a new one is made and that is logged.
+safetensors are read by transformers, PyTorch files by `paredown.encoders.tensors`. A classifier is kept where its
+labels are the ones asked for; else a new one is made and that is logged.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from paredown.encoders.dtype import check_loaded
+from paredown.encoders.tensors import read_tensors
 from paredown.errors import BadBundle, BadSetting
 from paredown.kinds import KINDS, Kind, kind_named
-from paredown.numbers import check_loaded
 from paredown.registry import tasks
-from paredown.tensors import read_tensors
 
 log = logging.getLogger(__name__)
 SAFE = ("model.safetensors", "model.safetensors.index.json")

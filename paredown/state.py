@@ -1,15 +1,19 @@
-"""Stream: a batch on its way through the layers. It only ever loses rows or tokens."""
+"""State: a batch on its way through the layers. It only ever loses rows or tokens."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from paredown.errors import BadPlan
+
+if TYPE_CHECKING:
+    from paredown.kinds import Kind
 
 TRACE = 1e-12  # of the attention it would get, what a veiled token still gets; some tokens would get nearly all
 
@@ -80,7 +84,7 @@ def _along(values: Tensor, dims: int, rows: int | None, tokens: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Stream:
+class State:
     hidden: Tensor  # [rows, tokens, width]
     mask: Tensor  # [rows, tokens]  True where a real token stands
     row: Tensor  # [rows]          index into the request
@@ -96,11 +100,11 @@ class Stream:
     def __len__(self) -> int:
         return len(self.row)
 
-    def advance(self, hidden: Tensor, received: Tensor | None = None) -> Stream:
+    def advance(self, hidden: Tensor, received: Tensor | None = None) -> State:
         """After a layer."""
         return replace(self, hidden=hidden, received=received)
 
-    def keep_rows(self, stay: Tensor) -> Stream:
+    def keep_rows(self, stay: Tensor) -> State:
         """Only the rows where `stay` [rows] is True go on, with everything that belongs to them."""
         index = stay.nonzero().squeeze(1)
         return replace(
@@ -122,7 +126,7 @@ class Stream:
         """[questions] index into the request of what is answered: rows, or questions with all their options."""
         return self.row if self.group is None else self.group.unique_consecutive()
 
-    def keep_asked(self, stay: Tensor) -> Stream:
+    def keep_asked(self, stay: Tensor) -> State:
         """Only what is asked where `stay` [questions] is True goes on; the options of a question go together."""
         if self.group is None:
             return self.keep_rows(stay)
@@ -134,7 +138,7 @@ class Stream:
         held = self.position == 0
         return self.mask & ~(held if self.protected is None else held | self.protected)
 
-    def keep_tokens(self, keep: Tensor) -> Stream:
+    def keep_tokens(self, keep: Tensor) -> State:
         """Only the tokens where `keep` [rows, tokens] is True go on; the others keep their last state, parked."""
         keep = (keep | ~self.free) & self.mask
         left = keep.sum(1)
@@ -154,7 +158,7 @@ class Stream:
             received=None if self.received is None else self.received.gather(1, index),
         )
 
-    def veiled(self, gate: Tensor) -> Stream:
+    def veiled(self, gate: Tensor) -> State:
         """Nothing is cut out, but attention to a token is multiplied by its gate [rows, tokens], 0 or 1 with the
         gradient of what lies between. For training: the answers are those of `keep_tokens`."""
         gate = torch.where(self.free, gate, 1.0)
@@ -175,3 +179,51 @@ class Stream:
         everywhere = F.pad(self.parked, (0, 0, 0, 1))
         everywhere[rows, torch.where(self.mask, self.position, width)] = self.hidden
         return everywhere[:, :width]
+
+
+Memory = dict[str, Tensor]  # what a rule remembers of each row; every tensor is row-first, so rows can leave
+
+
+@dataclass(frozen=True)
+class Evidence:
+    kind: Kind
+    logits: Tensor  # [rows, labels], or [rows, tokens, labels] where every token is answered; [questions, options]
+    layer: int  # layers run so far, from 1
+    counts: Tensor | None = None  # what may be answered, [rows, tokens, …] or [questions, options]; None: every label
+    doubt: Tensor | None = None  # [rows, 1 or tokens] learned estimate of being wrong, 0..1; None without one
+
+    @cached_property
+    def log_probs(self) -> Tensor:
+        """[rows, items, classes]; an error for regression."""
+        return self.kind.log_probs(self.logits)
+
+    @property
+    def classes(self) -> int | Tensor:
+        """How many there are; [rows, 1 or items] where that differs: the tokens or options that may be it."""
+        return self.kind.classes(self.log_probs, self.counts)
+
+    @cached_property
+    def predicted(self) -> Tensor:
+        """[rows, items] class, or value for regression."""
+        return self.kind.predicted(self.logits)
+
+    def agree(self, sure: Tensor) -> Tensor:
+        """[rows]: True where every item that counts is sure."""
+        if self.counts is not None and self.kind.per_word:
+            sure = sure | ~self.counts
+        return sure.all(1)
+
+    def saying(self, logits: Tensor) -> Evidence:
+        """The same evidence with other logits."""
+        return replace(self, logits=logits)
+
+
+def keep_rows(memory: Memory, stay: Tensor) -> Memory:
+    """The memory of the rows that stay."""
+    return {name: value[stay] for name, value in memory.items()}
+
+
+def not_a_number(logits: Tensor) -> Tensor:
+    """[rows]: True where an answer is NaN or +inf (-inf is a class that is ruled out)."""
+    bad = torch.isnan(logits) | (logits == float("inf"))
+    return bad.flatten(1).any(1)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from paredown.attention import watching
+from paredown.encoders.attention import watching
+from paredown.encoders.patched import patched
 from paredown.errors import BadPlan, CannotWalk
-from paredown.patched import patched
-from paredown.stream import Argument, Axes, Stream
+from paredown.state import Argument, Axes, State
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -68,7 +68,7 @@ class Walk:
 
     # Walking
 
-    def start(self, inputs: dict[str, Tensor], may_drop: bool = False) -> Stream:
+    def start(self, inputs: dict[str, Tensor], may_drop: bool = False) -> State:
         """The batch before its first layer. `may_drop`: tokens will go, so every mask must be there to be cut."""
         if may_drop and not self.drops_tokens:
             raise BadPlan(f"{self.family}: its layers tie tokens to their places, so none can be dropped")
@@ -84,18 +84,18 @@ class Walk:
         if may_drop:
             hidden, arguments = hidden[: len(ids)], tuple(argument.keep_rows(row) for argument in arguments)
         position = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
-        return Stream(hidden, mask, row, position, arguments, calls, protected=protected, group=group)
+        return State(hidden, mask, row, position, arguments, calls, protected=protected, group=group)
 
-    def step(self, stream: Stream, layer: int, watch: bool = False) -> Stream:
+    def step(self, state: State, layer: int, watch: bool = False) -> State:
         """Run one layer. `watch`: note how much attention every token receives in it."""
-        run = partial(self._run, self.layers[layer], stream.calls[self.like[layer]], stream.hidden, stream.arguments)
+        run = partial(self._run, self.layers[layer], state.calls[self.like[layer]], state.hidden, state.arguments)
         if not watch:
-            return stream.advance(run())
-        with watching(stream.mask) as seen:
+            return state.advance(run())
+        with watching(state.mask) as seen:
             hidden = run()
         if len(seen) != 1:
             raise BadPlan(f"{self.family}: {BLIND}")
-        return stream.advance(hidden, seen[0])
+        return state.advance(hidden, seen[0])
 
     @cached_property
     def shows_attention(self) -> bool:
@@ -224,15 +224,15 @@ class Walk:
         for padding in (0, 3):
             inputs = self.sample(3, 12, padding)
             expected = logits_of(self.stock(**inputs))
-            stream = self.start(inputs)
+            state = self.start(inputs)
             for layer in range(len(self.layers)):
-                stream = self.step(stream, layer)
-            finished = self.finish(stream.hidden)
-            real = stream.mask
+                state = self.step(state, layer)
+            finished = self.finish(state.hidden)
+            real = state.mask
             stock = self.base(**inputs).last_hidden_state
             if not _close(finished[real], stock[real]):
                 raise CannotWalk(f"{self.family}: replaying its layers does not give its own hidden states")
-            if not _close(self.stock_logits(stream.hidden, real), expected):
+            if not _close(self.stock_logits(state.hidden, real), expected):
                 raise CannotWalk(f"{self.family}: its classifier reads more than the final hidden states")
         alone = {name: value[:1, :-3] for name, value in inputs.items()}  # the padded row without its padding
         if not _close(self.base(**alone).last_hidden_state, stock[:1, :-3], self._leak):

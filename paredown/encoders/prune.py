@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from paredown.bundle import staged
+from paredown.encoders.dtype import check_before_saving
+from paredown.encoders.walk import Walk, evaluating, logits_of
 from paredown.errors import BadPlan
 from paredown.model import AdaptiveModel
-from paredown.numbers import check_before_saving
 from paredown.plan import Plan
-from paredown.walk import Walk, evaluating, logits_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -93,11 +93,11 @@ def _compare(model: AdaptiveModel, depth: tuple[int, ...], fresh: PreTrainedMode
     """Both must say the same, or the family's layers depend on more than their weights and settings."""
     batch = model.walk.sample(3, 12, padding=3)
     with evaluating(model):
-        stream = model.walk.start(batch)
+        state = model.walk.start(batch)
         for layer in depth:
-            stream = model.walk.step(stream, layer)
-        wanted = model.walk.stock_logits(stream.hidden, stream.mask)
+            state = model.walk.step(state, layer)
+        wanted = model.walk.stock_logits(state.hidden, state.mask)
     said = logits_of(fresh(**batch))
-    real = stream.mask if model.kind.per_token else ...
+    real = state.mask if model.kind.per_token else ...
     if bool(((said - wanted)[real].abs() > SAME * max(1.0, wanted.abs().max().item())).any()):
         raise BadPlan(f"{model.walk.family}: its layers answer differently at other places, so they cannot be moved")

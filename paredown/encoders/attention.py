@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paredown.patched import patched
+from paredown.encoders.patched import patched
 
 SEEN_THROUGH = ("eager", "sdpa")  # implementations whose masks we can read: additive, boolean or none
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from paredown.encoders.walk import Walk, evaluating, logits_of
 from paredown.errors import BadSetting
 from paredown.kinds import Kind
 from paredown.plan import Plan, usual_places
 from paredown.registry import heads as head_registry
-from paredown.walk import Walk, evaluating, logits_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -53,7 +53,7 @@ class Selector(nn.Module):
         return self.out(nn.functional.gelu(self.dense(hidden))).squeeze(-1)
 
 
-class Growing(nn.Module):
+class Network(nn.Module):
     """The parts of a model that its encoder did not come with."""
 
     def __init__(self, stock: PreTrainedModel, kind: Kind, plan: Plan):
@@ -90,7 +90,7 @@ class Growing(nn.Module):
                 parameter.data = parameter.data.clone()
 
     def grow_layers(self, like: Sequence[int]) -> tuple[int, ...]:
-        """Append copies of the encoder's layers, for plans to run instead; returns their numbers. Growing the same
+        """Append copies of the encoder's layers, for plans to run instead; returns their numbers. Network the same
         again changes nothing."""
         if not all(0 <= layer < self.walk.own for layer in like):
             raise BadSetting(f"the encoder has layers 0 to {self.walk.own - 1} to copy; got {list(like)}")
@@ -104,7 +104,7 @@ class Growing(nn.Module):
         return tuple(range(self.walk.own, self.layers))
 
     def grow_heads(self, spec: Any, layers: Sequence[int] | None = None) -> None:
-        """Put heads after some layers (default: all that run but the last). Growing the same again changes nothing."""
+        """Put heads after some layers (default: all that run but the last). Network the same again changes nothing."""
         spec = head_registry.of(spec)
         wanted = self.depth[:-1] if layers is None else tuple(sorted(layers))
         if not wanted or not all(0 <= layer < self.layers for layer in wanted):
@@ -143,7 +143,7 @@ class Growing(nn.Module):
 
     def grow_selectors(self, layers: Sequence[int] | None = None, size: int = 32) -> None:
         """Let the model choose tokens before some layers (default: the second and the middle one of those that run).
-        Growing the same again changes nothing."""
+        Network the same again changes nothing."""
         wanted = tuple(sorted(usual_places(self.depth) if layers is None else layers))
         if not wanted or size < 1 or not all(0 <= layer < self.layers for layer in wanted):
             raise BadSetting(f"selectors sit before layers 0 to {self.layers - 1}; got {list(wanted)}")
