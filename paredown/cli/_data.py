@@ -121,6 +121,9 @@ class Source:
         found = self.read("train")
         if found is None:
             raise BadSetting("there are no training rows: give --train, or --task and --data")
+        if self.task is None and found.rows and all(row.label is None for row in found.rows):
+            other = "questions are read by a --task: squad, race, …"
+            raise BadInput(f"{found.source}: which column holds the label? Say --label-column; {other}")
         held = self.read("dev", found.labels, found.kind, found.reading)
         return found, held, self.more(unlabelled, found) if unlabelled else None
 

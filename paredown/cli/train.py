@@ -42,6 +42,7 @@ from paredown.training.checkpoint import write_json
 from paredown.training.guard import freeze
 from paredown.training.processes import check_trackers
 from paredown.training.report import Report
+from paredown.training.settings import Settings
 
 Option = typer.Option
 
@@ -97,6 +98,9 @@ def train(
     """Train a model so that its rows can leave early. The same command goes on with a run that was stopped."""
     check_trackers(tracker or ())
     device_named(device)
+    Settings(
+        seed, batch_size, precision=precision, save_dtype=save_dtype
+    )  # wrong ones are refused before data are read
     reading = Reading(max_length, text_column, pair_column, label_column, header, label_separator)
     files = {name: path for name, path in (("train", train), ("dev", dev)) if path}
     source = Source(task, data, files, reading, skip_bad_rows, kind)
@@ -234,17 +238,19 @@ def _foresee(model: AdaptiveModel, chosen: list[Any], data: TrainingData, batch_
             heads = sum(cost.heads[layer](used) for layer in depth if layer in cost.heads)
             forward = int((cost.full(used, depth) + heads).sum())
             size = batch_size or stage.batch_size
+            batches = Batches(lengths(rows), size, (0,))
+            steps = batches.steps(stage.epochs, stage.least_steps)
             stages.append(
                 {
                     "method": method.name,
                     "stage": stage.name,
                     "layers": len(depth),
                     "rows": len(rows),
-                    "steps": Batches(lengths(rows), size, (0,)).steps(stage.epochs, stage.least_steps),
+                    "steps": steps,
                     "batch_size": size,
                     "trained_parameters": sum(parameter.numel() for parameter in trained.values()),
                     # A backward pass costs two forward passes; through a frozen encoder there is none.
-                    "flops": int(forward * stage.epochs * (3 if whole else 1)),
+                    "flops": int(forward * steps / batches.per_epoch * (3 if whole else 1)),
                 }
             )
     return stages

@@ -16,11 +16,11 @@ NAMED = 3  # tensors that an error names
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def dtype_named(dtype: str | torch.dtype | None) -> torch.dtype:
+def dtype_named(dtype: str | torch.dtype | None, setting: str = "dtype") -> torch.dtype:
     """A floating-point type by its name; None is 32 bits."""
     name = "float32" if dtype is None else str(dtype).removeprefix("torch.")
     if name not in DTYPES:
-        raise BadSetting(f"dtype must be one of {', '.join(DTYPES)}, not {name!r}")
+        raise BadSetting(f"{setting} must be one of {', '.join(DTYPES)}, not {name!r}")
     return DTYPES[name]
 
 

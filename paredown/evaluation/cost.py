@@ -20,12 +20,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from paredown.encoders.walk import evaluating
 from paredown.errors import BadSetting, CannotWalk
 from paredown.evaluation.record import Record
+from paredown.longer import learned_positions
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 
 Tokens = TypeVar("Tokens", int, Tensor)
 Paper = Literal["fastbert", "elasticbert"]
-STEP = 8  # the work is counted at 1, 2 and 3 steps of tokens, and checked at 5
+STEP, CHECKED = 8, 5  # the work is counted at 1, 2 and 3 steps of so many tokens, and checked at 5
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,11 @@ class Work:
         return (self.square * tokens + self.linear) * tokens + self.constant
 
     @classmethod
-    def through(cls, one: int, two: int, three: int) -> Work:
+    def through(cls, one: int, two: int, three: int, step: int = STEP) -> Work:
         """The quadratic with these values at 1, 2 and 3 steps."""
-        square = (three - 2 * two + one) // (2 * STEP**2)
-        linear = (two - one - 3 * STEP**2 * square) // STEP
-        return cls(square, linear, one - STEP**2 * square - STEP * linear)
+        square = (three - 2 * two + one) // (2 * step**2)
+        linear = (two - one - 3 * step**2 * square) // step
+        return cls(square, linear, one - step**2 * square - step * linear)
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,12 @@ class Cost:
     def of(cls, model: AdaptiveModel, plan: Plan | None = None) -> Cost:
         """Counted from the model itself, as torch's counter sees it under eager attention; with the work of choosing
         tokens as `plan` does, which says nothing else here."""
-        one, two, three, check = (_count(model, steps * STEP, plan or Plan()) for steps in (1, 2, 3, 5))
-        works = {part: Work.through(one[part], two[part], three[part]) for part in one}
+        known = learned_positions(model.stock)
+        step = min(STEP, known.count // CHECKED) if known else STEP
+        one, two, three, check = (_count(model, steps * step, plan or Plan()) for steps in (1, 2, 3, CHECKED))
+        works = {part: Work.through(one[part], two[part], three[part], step) for part in one}
         for part, work in works.items():
-            if work(5 * STEP) != check[part]:
+            if work(CHECKED * step) != check[part]:
                 raise CannotWalk(f"{model.walk.family}: the work of its {part[0]} is not a quadratic of the length")
         parts = ("start", "layer", "classifier", "head", "selector", "watch")
         kinds: dict[str, dict[int, Work]] = {kind: {} for kind in parts}

@@ -32,7 +32,7 @@ class Settings:
                 raise BadSetting(f"{name} must be at least 1, not {value}")
         if self.seed < 0:
             raise BadSetting(f"seed must not be negative, got {self.seed}")
-        dtype_named(self.save_dtype)
+        dtype_named(self.save_dtype, "save_dtype")
         if self.precision not in DTYPES:
             raise BadSetting(f"precision must be one of {', '.join(DTYPES)}, not {self.precision!r}")
 

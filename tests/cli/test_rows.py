@@ -126,6 +126,21 @@ def test_columns_header_and_separator_are_remembered(encoder: Path, tmp_path: Pa
     assert "this bundle answers multi_label" in refused(capsys, "evaluate", bundle, named, "--kind", "regression")
 
 
+def test_rows_to_train_on_without_a_column_of_labels(encoder: Path, tmp_path: Path, capsys: Any) -> None:
+    path = write(tmp_path / "a.csv", "review,verdict\nthe plot was good,a\nbad,b\n")
+    said = refused(capsys, "train", encoder, "-o", tmp_path / "run", "--train", path, "--dry-run")
+    assert f"{path}: which column holds the label? Say --label-column" in said
+
+
+def test_a_dry_run_counts_the_work_of_all_steps(encoder: Path, tmp_path: Path, capsys: Any) -> None:
+    path = write(tmp_path / "a.csv", "text,label\n" + "the plot was good,a\nbad,b\n" * 8)
+    told = ("train", encoder, "-o", tmp_path / "run", "--train", path, "--dev", path, "--dry-run", "--json", "-m")
+    methods = ("auto:least_steps=0", "auto")  # so few rows are gone through more often than the epochs say
+    short, usual = (json.loads(run(capsys, *told, method, "--batch-size", 4))["stages"][0] for method in methods)
+    assert short["steps"] == 12 and usual["steps"] > 12
+    assert usual["flops"] / short["flops"] == pytest.approx(usual["steps"] / short["steps"])
+
+
 def test_a_dry_run_says_how_rows_are_understood(bundle: Path, encoder: Path, tmp_path: Path, capsys: Any) -> None:
     path = write(tmp_path / "a.csv", "review,stars\nthe plot was good,LABEL_1\nbad,LABEL_2\n")
     said = run(capsys, "train", encoder, "-o", tmp_path / "run", "--train", path, "--dry-run")

@@ -127,3 +127,17 @@ def test_scores_of_an_earlier_run_are_not_carried(
 def test_errors_before_any_work(tmp_path: Path, capsys: Any, change: list[str], said: str) -> None:
     assert main(["train", "nowhere", "-o", str(tmp_path / "run"), "--train", "nothing.csv", *change]) == 1
     assert said in capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [("--save-dtype", "float13"), ("--precision", "fp13"), ("--batch-size", "0"), ("--seed", "-1")],
+    ids=lambda wrong: wrong[0],
+)
+def test_a_wrong_setting_is_refused_before_anything_is_read(
+    wrong: tuple[str, str], tmp_path: Path, capsys: Any
+) -> None:
+    missing = str(tmp_path / "missing")
+    assert main(["train", missing, "--train", f"{missing}.csv", "-o", missing, "--dry-run", *wrong]) == 1
+    said = capsys.readouterr().err
+    assert wrong[0].strip("-").replace("-", "_") in said and wrong[1] in said and "missing" not in said

@@ -227,3 +227,8 @@ class Padding:
     """All that a record asks of a tokenizer."""
 
     pad_token_id = 1
+
+
+def test_an_encoder_of_few_positions_is_counted_as_any_other() -> None:
+    few, many = (Cost.of(adaptive("bert", max_position_embeddings=positions)) for positions in (20, 128))
+    assert few == many
