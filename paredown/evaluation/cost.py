@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from paredown.encoders.longer import learned_positions
 from paredown.encoders.walk import evaluating
 from paredown.errors import BadSetting, CannotWalk
 from paredown.evaluation.record import Record
-from paredown.longer import learned_positions
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 
