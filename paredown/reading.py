@@ -19,6 +19,10 @@ class Reading:
     header: bool | None = None  # whether the first line of csv and tsv names the columns
     label_separator: str | None = None  # between the labels of a row
 
+    def __post_init__(self) -> None:
+        if self.max_length is not None and self.max_length < 1:
+            raise BadSetting(f"max_length must be at least 1, not {self.max_length}")
+
     def over(self, other: Reading) -> Reading:
         """What is said here, and of the rest what the other says. The columns of the texts belong together."""
         own = {name: value for name, value in asdict(self).items() if value is not None}
@@ -36,6 +40,4 @@ class Reading:
         known = {field.name: types.get(field.name, str) for field in fields(cls)}
         if not isinstance(data, dict) or any(type(value) is not known.get(name) for name, value in data.items()):
             raise BadSetting(f"how rows are read is an object of {', '.join(known)}, not {data!r:.80}")
-        if data.get("max_length", 1) < 1:
-            raise BadSetting(f"max_length must be at least 1, not {data['max_length']}")
         return cls(**data)

@@ -131,7 +131,13 @@ def test_errors_before_any_work(tmp_path: Path, capsys: Any, change: list[str], 
 
 @pytest.mark.parametrize(
     "wrong",
-    [("--save-dtype", "float13"), ("--precision", "fp13"), ("--batch-size", "0"), ("--seed", "-1")],
+    [
+        ("--save-dtype", "float13"),
+        ("--precision", "fp13"),
+        ("--batch-size", "0"),
+        ("--seed", "-1"),
+        ("--max-length", "0"),
+    ],
     ids=lambda wrong: wrong[0],
 )
 def test_a_wrong_setting_is_refused_before_anything_is_read(
