@@ -221,7 +221,8 @@ class AdaptiveModel(Network):
                 if last:
                     ledger.left(state.asked, said)
                     break
-                leave, memory = rule.leave(evidence, memory)
+                certainty, memory = rule.certainty(evidence, memory)
+                leave = certainty > rule.bounds((run,))[0]
                 if bool(leave.any()):
                     ledger.left(state.asked[leave], said[leave])
                     state, memory = state.keep_asked(~leave), keep_rows(memory, ~leave)

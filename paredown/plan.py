@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,8 +26,15 @@ class ExitRule(Protocol):
 
     def start(self, rows: int, device: torch.device) -> Memory: ...
 
-    def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
-        """[rows] True where a row leaves now, and the memory for the next head."""
+    @property
+    def certainty_key(self) -> Hashable:
+        """The same for rules that have the same certainty, whatever their bounds."""
+
+    def certainty(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
+        """[rows] how sure each row is, larger is surer (NaN: never leaves), and the memory for the next head."""
+
+    def bounds(self, steps: Sequence[int]) -> tuple[float, ...]:
+        """For each step, the number of layers run: a row leaves where its certainty is strictly above."""
 
     def answer(self, evidence: Evidence, memory: Memory) -> Tensor:
         """The logits a row leaves with; `memory` is as it was before this head spoke."""

@@ -188,7 +188,7 @@ Memory = dict[str, Tensor]  # what a rule remembers of each row; every tensor is
 class Evidence:
     kind: Kind
     logits: Tensor  # [rows, labels], or [rows, tokens, labels] where every token is answered; [questions, options]
-    layer: int  # layers run so far, from 1
+    step: int  # layers run so far, from 1
     counts: Tensor | None = None  # what may be answered, [rows, tokens, …] or [questions, options]; None: every label
     doubt: Tensor | None = None  # [rows, 1 or tokens] learned estimate of being wrong, 0..1; None without one
 
@@ -207,11 +207,11 @@ class Evidence:
         """[rows, items] class, or value for regression."""
         return self.kind.predicted(self.logits)
 
-    def agree(self, sure: Tensor) -> Tensor:
-        """[rows]: True where every item that counts is sure."""
+    def least(self, values: Tensor) -> Tensor:
+        """[rows] of [rows, items]: the least over the items that count, +inf where none does, NaN where one is NaN."""
         if self.counts is not None and self.kind.per_word:
-            sure = sure | ~self.counts
-        return sure.all(1)
+            values = values.masked_fill(~self.counts, float("inf"))
+        return values.amin(1)
 
     def saying(self, logits: Tensor) -> Evidence:
         """The same evidence with other logits."""

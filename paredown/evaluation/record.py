@@ -131,7 +131,7 @@ def record(model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int = 64, 
     back = torch.tensor(order).argsort()
     number = torch.arange(len(rows)).repeat_interleave(torch.tensor([len(row.options) or 1 for row in rows]))
     read = torch.argsort(back[number], stable=True).argsort()  # where the encoder read each row
-    stops = {evidence.layer: place for place, evidence in enumerate(heard[0])}
+    stops = {evidence.step: place for place, evidence in enumerate(heard[0])}
     doubted = {layer: place for layer, place in stops.items() if heard[0][place].doubt is not None}
     return Record(
         model.kind,
@@ -161,7 +161,7 @@ def _hear(model: AdaptiveModel, batch: dict[str, Tensor], plan: Plan) -> tuple[l
 
 def _kept_evidence(evidence: Evidence, width: int | None, words: int | None) -> Evidence:
     doubt = None if evidence.doubt is None else _kept(evidence.doubt, words)
-    return Evidence(evidence.kind, _kept(evidence.logits, width, RULED_OUT), evidence.layer, None, doubt)
+    return Evidence(evidence.kind, _kept(evidence.logits, width, RULED_OUT), evidence.step, None, doubt)
 
 
 def _doubt(evidence: Evidence) -> Tensor:

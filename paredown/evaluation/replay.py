@@ -46,8 +46,8 @@ def replay(record: Record, rule: Any) -> Replay:
         if stop == stops[-1]:
             logits[staying] = rule.answer(evidence, memory)[staying]
             break
-        leave, after = rule.leave(evidence, memory)
-        gone = (leave & staying).nonzero().squeeze(1)
+        certainty, after = rule.certainty(evidence, memory)
+        gone = ((certainty > rule.bounds((stop,))[0]) & staying).nonzero().squeeze(1)
         if len(gone):
             logits[gone] = rule.answer(evidence, memory)[gone]
             layers[gone] = stop

@@ -1,9 +1,12 @@
-"""What every exit rule shares: a knob, the head's own answer, no memory."""
+"""What every exit rule shares: a knob that sets the bounds, the head's own answer, no memory."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -17,16 +20,33 @@ PerLayer = float | tuple[float, ...]  # one value, or one for each count of laye
 
 
 class Rule(Knob, ABC):
-    """Base of the exit rules: a frozen dataclass of plain numbers whose `knob` trades caution for speed."""
+    """Base of the exit rules: a frozen dataclass of plain numbers whose `knob` trades caution for speed.
+
+    A row leaves where its certainty is strictly above the bound.
+    """
 
     per_layer = True
+
+    @property
+    def certainty_key(self) -> Hashable:
+        """The type and all settings but the knob: rules with the same key have the same certainty."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        return type(self), *(getattr(self, field.name) for field in fields if field.name != self.knob)
 
     def start(self, rows: int, device: torch.device) -> Memory:
         return {}
 
     @abstractmethod
-    def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
-        """[rows] True where a row leaves now, and the memory for the next head."""
+    def certainty(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
+        """[rows] how sure each row is in 32 bits, larger is surer, and the memory for the next head."""
+
+    def bounds(self, steps: Sequence[int]) -> tuple[float, ...]:
+        """What the certainty must exceed at each of these steps."""
+        return tuple(self._bound(self._at(step)) for step in steps)
+
+    def _bound(self, value: float) -> float:
+        """The bound that a value of the knob means; as it stands, for a knob on the scale of the certainty."""
+        return value
 
     def answer(self, evidence: Evidence, memory: Memory) -> Tensor:
         return evidence.logits
@@ -39,10 +59,10 @@ class Rule(Knob, ABC):
                 "give one value, or one for each count of layers run"
             )
 
-    def _at(self, layer: int) -> float:
+    def _at(self, step: int) -> float:
         """The knob's value after so many layers run."""
         value = getattr(self, self.knob)
-        return value[layer - 1] if isinstance(value, tuple) else value
+        return value[step - 1] if isinstance(value, tuple) else value
 
 
 class ProbabilityRule(Rule):
@@ -50,7 +70,19 @@ class ProbabilityRule(Rule):
 
     def check(self, kind: Kind, asked: tuple[int, ...], has_doubt: bool) -> None:
         super().check(kind, asked, has_doubt)
-        kind.log_probs(torch.zeros(1, 1, 2))  # regression raises, and says what to use instead
+        _check_probabilities(kind)
+
+
+@cache
+def _check_probabilities(kind: Kind) -> None:
+    kind.log_probs(torch.zeros(1, 1, 2))  # regression raises, and says what to use instead
+
+
+class UncertaintyRule(Rule):
+    """Base of the rules that leave where a value is below the threshold: the certainty is minus the value."""
+
+    def _bound(self, value: float) -> float:
+        return -value
 
 
 def count_at(speed: float) -> int:

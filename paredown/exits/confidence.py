@@ -16,8 +16,8 @@ from paredown.state import Evidence, Memory
 class Confidence(ProbabilityRule):
     threshold: PerLayer = 0.9  # leave when the largest probability is strictly above; 1 never, 0 at once
 
-    def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
-        return evidence.agree(evidence.log_probs.amax(-1).exp() > self._at(evidence.layer)), memory
+    def certainty(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
+        return evidence.least(evidence.log_probs.amax(-1).exp()), memory
 
     def _value_at(self, speed: float) -> float:
         return round(1 - speed, 12)

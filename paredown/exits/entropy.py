@@ -10,32 +10,31 @@ import torch
 from torch import Tensor
 
 from paredown.errors import BadSetting
-from paredown.exits._rule import PerLayer, ProbabilityRule
+from paredown.exits._rule import PerLayer, ProbabilityRule, UncertaintyRule
 from paredown.registry import exits
 from paredown.state import Evidence, Memory
 
 
 @exits.register("entropy")
 @dataclass(frozen=True)
-class Entropy(ProbabilityRule):
+class Entropy(UncertaintyRule, ProbabilityRule):
     threshold: PerLayer = 0.5  # leave when entropy / ln(classes) is strictly below; 0 never, above 1 at once
 
     limits = (0.0, math.inf)
 
-    def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
-        share = normalised_entropy(evidence.log_probs, evidence.classes)
-        return evidence.agree(share < self._at(evidence.layer)), memory
+    def certainty(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
+        return evidence.least(-normalised_entropy(evidence.log_probs, evidence.classes)), memory
 
 
 @exits.register("entropy_nats")
 @dataclass(frozen=True)
-class EntropyNats(ProbabilityRule):
+class EntropyNats(UncertaintyRule, ProbabilityRule):
     threshold: PerLayer = 0.1  # leave when the entropy in nats is strictly below; 0 never, above ln(classes) at once
 
     limits = (0.0, math.inf)
 
-    def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
-        return evidence.agree(entropy(evidence.log_probs) < self._at(evidence.layer)), memory
+    def certainty(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
+        return evidence.least(-entropy(evidence.log_probs)), memory
 
     def _value_at(self, speed: float) -> float:
         # As many classes as seem equally likely, exp(entropy), must stay below 1 / (1 - speed), whatever their number.
@@ -44,7 +43,7 @@ class EntropyNats(ProbabilityRule):
 
 @exits.register("top_entropy")
 @dataclass(frozen=True)
-class TopEntropy(ProbabilityRule):
+class TopEntropy(UncertaintyRule, ProbabilityRule):
     threshold: PerLayer = 0.5  # leave when their entropy / ln(top) is strictly below; 0 never, above 1 at once
     top: int = 2  # how many of the likeliest classes to look at, 2 or more; all where there are fewer
 
@@ -55,12 +54,11 @@ class TopEntropy(ProbabilityRule):
         if not isinstance(self.top, int) or self.top < 2:
             raise BadSetting(f"top_entropy.top must be a whole number of 2 or more, not {self.top!r}")
 
-    def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
+    def certainty(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
         top = evidence.log_probs.topk(min(self.top, evidence.log_probs.shape[-1])).values
         classes = evidence.classes
         most = min(self.top, classes) if isinstance(classes, int) else classes.clamp(max=self.top)
-        share = normalised_entropy(top.log_softmax(-1), most)
-        return evidence.agree(share < self._at(evidence.layer)), memory
+        return evidence.least(-normalised_entropy(top.log_softmax(-1), most)), memory
 
 
 def entropy(log_probs: Tensor) -> Tensor:

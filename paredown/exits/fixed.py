@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,8 +19,11 @@ from paredown.state import Evidence, Memory
 class Never(Rule):
     knob = ""  # so every speed is the same to it
 
-    def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
-        return _everyone(evidence, False), memory
+    def certainty(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
+        return _everywhere(evidence, 0), memory
+
+    def bounds(self, steps: Sequence[int]) -> tuple[float, ...]:
+        return (math.inf,) * len(steps)
 
 
 @exits.register("at_layer")
@@ -31,12 +35,15 @@ class AtLayer(Rule):
     limits = (1, math.inf)
     per_layer = False
 
-    def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
-        return _everyone(evidence, evidence.layer >= self.layer), memory
+    def certainty(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
+        return _everywhere(evidence, evidence.step), memory
+
+    def _bound(self, value: float) -> float:
+        return value - 1
 
     def _value_at(self, speed: float) -> float:
         return count_at(speed)
 
 
-def _everyone(evidence: Evidence, leave: bool) -> Tensor:
-    return torch.full((len(evidence.logits),), leave, device=evidence.logits.device)
+def _everywhere(evidence: Evidence, certainty: float) -> Tensor:
+    return torch.full((len(evidence.logits),), float(certainty), device=evidence.logits.device)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from paredown.errors import BadPlan
-from paredown.exits._rule import PerLayer, Rule
+from paredown.exits._rule import PerLayer, UncertaintyRule
 from paredown.kinds import Kind
 from paredown.registry import exits
 from paredown.state import Evidence, Memory
@@ -15,13 +15,13 @@ from paredown.state import Evidence, Memory
 
 @exits.register("learned")
 @dataclass(frozen=True)
-class Learned(Rule):
+class Learned(UncertaintyRule):
     threshold: PerLayer = 0.1  # leave when the learned doubt, 0..1, is strictly below; 0 never, 1 nearly at once
 
-    def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
+    def certainty(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
         if evidence.doubt is None:
             raise BadPlan(NO_DOUBT)
-        return evidence.agree(evidence.doubt.float() < self._at(evidence.layer)), memory
+        return evidence.least(-evidence.doubt.float()), memory
 
     def check(self, kind: Kind, asked: tuple[int, ...], has_doubt: bool) -> None:
         super().check(kind, asked, has_doubt)

@@ -17,10 +17,10 @@ from paredown.state import Evidence, Memory
 class Margin(ProbabilityRule):
     threshold: PerLayer = 0.8  # leave when the largest two probabilities differ by strictly more; 1 never, 0 if no tie
 
-    def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
+    def certainty(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
         probs = F.pad(evidence.log_probs.exp(), (0, 1))  # one class alone is ahead of a class of probability 0
         first, second = probs.topk(2).values.unbind(-1)
-        return evidence.agree(first - second > self._at(evidence.layer)), memory
+        return evidence.least(first - second), memory
 
     def _value_at(self, speed: float) -> float:
         return round(1 - speed, 12)

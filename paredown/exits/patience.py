@@ -32,14 +32,14 @@ class Patience(Rule):
             raise BadSetting(f"patience.tolerance must be a number above 0, or none, not {self.tolerance!r}")
         object.__setattr__(self, "tolerance", float(self.tolerance))
 
-    def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
+    def certainty(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
         said = evidence.predicted  # [rows, items]
         agreed = torch.zeros_like(said, dtype=torch.long)
         if memory:  # the first head has none before it to agree with
             before = memory["said"]
             same = said == before if self.tolerance is None else (said - before).abs() < self.tolerance
             agreed = (memory["agreed"] + 1) * same
-        return evidence.agree(agreed >= self._at(evidence.layer)), {"said": said, "agreed": agreed}
+        return evidence.least(agreed.float()), {"said": said, "agreed": agreed}
 
     def check(self, kind: Kind, asked: tuple[int, ...], has_doubt: bool) -> None:
         super().check(kind, asked, has_doubt)
@@ -47,6 +47,9 @@ class Patience(Rule):
             raise BadPlan("numbers are hardly ever equal: give patience a tolerance, as in patience:4,tolerance=0.1")
         if kind.name != "regression" and self.tolerance is not None:
             raise BadPlan(f"patience.tolerance is for numbers; {kind.name} answers are compared exactly, leave it out")
+
+    def _bound(self, value: float) -> float:
+        return value - 1
 
     def _value_at(self, speed: float) -> float:
         return count_at(speed)

@@ -24,14 +24,17 @@ class Vote(ProbabilityRule):
     limits = (2, math.inf)
     per_layer = False
 
-    def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
+    def certainty(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
         said = evidence.predicted  # [rows, items]
         tally = F.one_hot(said, evidence.log_probs.shape[-1])  # [rows, items, classes]
         if memory:
             tally = tally + memory["tally"]
         # Not the largest count: of several items, one that won earlier may be answered otherwise by this head.
         votes = tally.gather(-1, said.unsqueeze(-1)).squeeze(-1)
-        return evidence.agree(votes >= self.votes), {"tally": tally}
+        return evidence.least(votes.float()), {"tally": tally}
+
+    def _bound(self, value: float) -> float:
+        return value - 1
 
     def _value_at(self, speed: float) -> float:
         return 1 + count_at(speed)
@@ -42,10 +45,10 @@ class Vote(ProbabilityRule):
 class Ensemble(Confidence):
     threshold: PerLayer = 0.9  # leave when the mean logits' largest probability is strictly above; 1 never, 0 at once
 
-    def leave(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
+    def certainty(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
         total, heads = self._added(evidence, memory)
-        mean = evidence.saying(_mean(total, heads))
-        return super().leave(mean, {})[0], {"total": total, "heads": heads}
+        certainty, _ = super().certainty(evidence.saying(_mean(total, heads)), {})
+        return certainty, {"total": total, "heads": heads}
 
     def answer(self, evidence: Evidence, memory: Memory) -> Tensor:
         return _mean(*self._added(evidence, memory)).to(evidence.logits.dtype)

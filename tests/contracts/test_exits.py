@@ -17,7 +17,7 @@ from paredown.errors import BadPlan, BadSetting
 from paredown.exits.entropy import entropy, normalised_entropy
 from paredown.kinds import KINDS, Kind
 from paredown.registry import exits
-from paredown.state import Evidence, keep_rows, not_a_number
+from paredown.state import Evidence, Memory, keep_rows, not_a_number
 from tests.contracts.exit_settings import all_rules
 from tests.families import outputs
 
@@ -86,6 +86,13 @@ def of_rows(head: Evidence, rows: Tensor) -> Evidence:
     return replace(head, **parts)
 
 
+def decide(rule: Any, seen: Evidence, memory: Memory | None = None) -> tuple[Tensor, Memory]:
+    """[rows] True where a row leaves, and the memory for the next head."""
+    certainty, after = rule.certainty(seen, memory or {})
+    assert certainty.dtype == torch.float32 and certainty.shape == (len(seen.logits),)
+    return certainty > rule.bounds((seen.step,))[0], after
+
+
 def run(rule: Any, heads: list[Evidence]) -> tuple[Tensor, Tensor]:
     """Layers run and answer of each row; rows that leave are taken out, as the model does."""
     rows = torch.arange(len(heads[0].logits))
@@ -97,8 +104,8 @@ def run(rule: Any, heads: list[Evidence]) -> tuple[Tensor, Tensor]:
         if head is heads[-1]:
             leave = torch.ones(len(rows), dtype=torch.bool)
         else:
-            leave, memory = rule.leave(seen, memory)
-        layers[rows[leave]], answer[rows[leave]] = head.layer, said[leave]
+            leave, memory = decide(rule, seen, memory)
+        layers[rows[leave]], answer[rows[leave]] = head.step, said[leave]
         rows, memory = rows[~leave], keep_rows(memory, ~leave)
         if not len(rows):
             break
@@ -138,7 +145,7 @@ def test_decides_for_every_logit(rule: Any, kind: Kind, dtype: torch.dtype) -> N
         for layer in ASKED:
             seen = evidence(kind, logits, layer)
             answer = rule.answer(seen, memory)
-            leave, memory = rule.leave(seen, memory)
+            leave, memory = decide(rule, seen, memory)
             assert leave.dtype == torch.bool and leave.shape == (len(logits),)
             assert answer.shape == seen.logits.shape and answer.dtype == dtype
             assert not not_a_number(answer).any()
@@ -181,7 +188,7 @@ def test_tokens_nobody_asks_about_do_not_matter(rule: Any) -> None:
     for head in heads:
         assert head.doubt is not None
         logits = torch.where(counts.unsqueeze(-1), head.logits, -head.logits)
-        other.append(evidence(head.kind, logits, head.layer, counts, torch.where(counts, head.doubt, 1.0)))
+        other.append(evidence(head.kind, logits, head.step, counts, torch.where(counts, head.doubt, 1.0)))
     assert torch.equal(run(rule, heads)[0], run(rule, other)[0])
 
 
@@ -238,7 +245,7 @@ def test_the_surest_rows_leave(rule: str, dtype: torch.dtype, gap: float) -> Non
     assert not bool(published(logits) < 0.01)
     for larger in (gap, *(other for other in GAPS if other > gap)):
         seen = evidence(KINDS["single_label"], torch.tensor([[larger, 0.0]], dtype=dtype))
-        assert bool(exits.parse(rule).leave(seen, {})[0])
+        assert decide(exits.parse(rule), seen)[0]
 
 
 @pytest.mark.parametrize(
@@ -246,7 +253,7 @@ def test_the_surest_rows_leave(rule: str, dtype: torch.dtype, gap: float) -> Non
 )
 def test_a_row_with_one_class_left_leaves(rule: str) -> None:
     seen = evidence(KINDS["single_label"], torch.tensor([[5.0, -math.inf, -math.inf]]))
-    assert bool(exits.parse(rule).leave(seen, {})[0])
+    assert decide(exits.parse(rule), seen)[0]
 
 
 def test_entropy_by_hand() -> None:
@@ -277,15 +284,15 @@ def test_entropy_lies_between_its_bounds(logits: list[float]) -> None:
 )
 def test_thresholds_by_hand(rule: str, leaves: bool) -> None:
     seen = evidence(KINDS["single_label"], torch.tensor([[0.0, math.log(3)]]))
-    assert bool(exits.parse(rule).leave(seen, {})[0]) is leaves
+    assert bool(decide(exits.parse(rule), seen)[0]) is leaves
 
 
 def test_top_entropy_ignores_the_tail() -> None:
     # 1/2, 1/4 and 250 classes of 1/1000: over the top two it is the entropy of (2/3, 1/3).
     seen = evidence(KINDS["single_label"], torch.tensor([[0.5, 0.25, *[0.001] * 250]]).log())
     wanted = -(2 / 3 * math.log(2 / 3) + 1 / 3 * math.log(1 / 3)) / math.log(2)
-    assert not exits.make("top_entropy", threshold=wanted - 1e-3).leave(seen, {})[0]
-    assert exits.make("top_entropy", threshold=wanted + 1e-3).leave(seen, {})[0]
+    assert not decide(exits.make("top_entropy", threshold=wanted - 1e-3), seen)[0]
+    assert decide(exits.make("top_entropy", threshold=wanted + 1e-3), seen)[0]
 
 
 def test_top_entropy_over_all_classes_is_entropy() -> None:
@@ -298,7 +305,7 @@ def test_top_entropy_over_all_classes_is_entropy() -> None:
 )
 def test_the_cautious_end_of_a_threshold_is_never(rule: str) -> None:
     head = evidence(KINDS["single_label"], torch.tensor([[1e4, 0.0]]), doubt=torch.zeros(1, 1))
-    assert not exits.parse(rule).leave(head, {})[0]
+    assert not decide(exits.parse(rule), head)[0]
 
 
 def test_one_value_for_each_layer() -> None:
@@ -382,20 +389,20 @@ def test_learned_needs_a_model_that_doubts() -> None:
     with pytest.raises(BadPlan, match="learned to doubt"):
         exits.parse("learned").check(KINDS["single_label"], ASKED, False)
     with pytest.raises(BadPlan, match="learned to doubt"):
-        exits.parse("learned").leave(Evidence(KINDS["single_label"], torch.zeros(1, 2), 1), {})
+        exits.parse("learned").certainty(Evidence(KINDS["single_label"], torch.zeros(1, 2), 1), {})
 
 
 def test_learned_waits_for_every_token_that_counts() -> None:
     kind, counts = KINDS["token_label"], torch.tensor([[True, True, False]] * 2)
     doubt = torch.tensor([[0.05, 0.05, 0.9], [0.05, 0.9, 0.05]])
-    leave, _ = exits.parse("learned:0.1").leave(evidence(kind, torch.zeros(2, 3, 4), 1, counts, doubt), {})
+    leave, _ = decide(exits.parse("learned:0.1"), evidence(kind, torch.zeros(2, 3, 4), 1, counts, doubt))
     assert leave.tolist() == [True, False]
 
 
 def test_at_layer_leaves_at_the_first_head_from_there() -> None:
     heads = classes(0, 1, 0, 1, 0, 1, 0, 1)
     assert layers_of("at_layer:3", heads) == 3
-    assert layers_of("at_layer:4", [head for head in heads if head.layer in (2, 6, 8)]) == 6
+    assert layers_of("at_layer:4", [head for head in heads if head.step in (2, 6, 8)]) == 6
     assert layers_of("never", heads) == 8
 
 

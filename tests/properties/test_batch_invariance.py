@@ -94,8 +94,8 @@ def hangs_by_a_hair(model: AdaptiveModel, plan: Plan, alone: dict[str, Tensor]) 
             said = plan.exit.answer(evidence, memory)
             if run == model.layers:
                 break
-            leave, memory = plan.exit.leave(evidence, memory)
-            if leave.item():
+            certainty, memory = plan.exit.certainty(evidence, memory)
+            if bool(certainty > plan.exit.bounds((run,))[0]):
                 break
         return run, model.kind.predicted(said)
 
