@@ -166,13 +166,13 @@ def test_the_check_sees_a_decision_of_the_whole_batch(monkeypatch: pytest.Monkey
     model, plan = model_of("bert", "single_label", "pooler"), Plan(exit=exits.Entropy(0.2))
     fair = control(model, plan)
     assert not fair.faults and len(fair.depths) > 1
-    alone = exits.Entropy.leave
+    alone = exits.Entropy.certainty
 
     def when_all_agree(self: Any, evidence: Evidence, memory: Any) -> Any:
-        leave, memory = alone(self, evidence, memory)
-        return leave.all().expand(len(leave)), memory
+        certainty, memory = alone(self, evidence, memory)
+        return certainty.amin().expand(len(certainty)), memory
 
-    monkeypatch.setattr(exits.Entropy, "leave", when_all_agree)
+    monkeypatch.setattr(exits.Entropy, "certainty", when_all_agree)
     assert any("left after" in fault for fault in control(model, plan).faults)
 
 
