@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paredown.answers import Row
 from paredown.registry import tasks
-from paredown.rows import Row
 from paredown.tasks import Question, read_rows
 
 TRAIN, DEV, TEST = 10_000, 1_000, 4_000

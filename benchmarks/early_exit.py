@@ -57,13 +57,12 @@ def run_one(job: dict, weights: Path, data: Path, precision: str, compile_layers
     """Train once and record the dev set."""
     from paredown.evaluation import curve, metric_named, record
     from paredown.registry import exits, tasks
-    from paredown.rows import encode
 
     task = tasks.make(job["task"])
     dev = task.read(data, "dev")
     metric = metric_named("accuracy")
     model, seconds = fit(job, weights, task.read(data, "train"), dev, precision, compile=compile_layers)
-    seen = record(model, encode(model.tokenizer, dev, model.kind, model.labels, 128), batch_size=256)
+    seen = record(model, model.encode(dev, 128), batch_size=256)
     names = [name for name in RULES if name != "learned" or seen.doubt]
     curves = {name: curve(seen, [exits.make(name).at_speed(s) for s in SPEEDS], metric) for name in names}
     return {**job, "seconds": seconds, "per_layer": seen.scores(metric), "curves": curves, "rows": len(dev)}

@@ -136,7 +136,6 @@ def run_one(job: dict, weights: Path, data: Path, precision: str, limit: int | N
     from paredown.evaluation import Cost, metric_named, record
     from paredown.evaluation.elue import STATIC, TASKS, dynamic_points, static_point
     from paredown.registry import exits, tasks
-    from paredown.rows import encode
     from paredown.training import train
 
     name = TASKS[job["task"]]
@@ -162,7 +161,7 @@ def run_one(job: dict, weights: Path, data: Path, precision: str, limit: int | N
             progress=False,
         )
     seconds = time.perf_counter() - start
-    encoded = encode(model.tokenizer, rows["test_full"], model.kind, model.labels, MAX_LENGTH)
+    encoded = model.encode(rows["test_full"], MAX_LENGTH)
     seen, cost = record(model, encoded, batch_size=128), Cost.of(model)
     if job["depth"]:
         points, notes = {STATIC: [static_point(seen, metric, cost)]}, []

@@ -86,14 +86,13 @@ def run_one(job: dict, weights: Path, data: Path, precision: str, limit: int | N
     """Train once, record dev and test, and replay."""
     from paredown.evaluation import Bill, Cost, metric_named, record
     from paredown.registry import exits
-    from paredown.rows import encode
 
     chosen = SETS[job["task"]]
     train_rows, dev_rows, test_rows = read(job["task"], data, limit)
     model, seconds = fit(job, weights, train_rows, dev_rows, precision, chosen.max_length)
 
     def recorded(rows: list) -> Any:
-        coded = encode(model.tokenizer, rows, model.kind, model.labels, chosen.max_length)
+        coded = model.encode(rows, chosen.max_length)
         return record(model, coded, batch_size=256)
 
     dev, test, metric = recorded(dev_rows), recorded(test_rows), metric_named("accuracy")

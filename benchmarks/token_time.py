@@ -30,15 +30,15 @@ def main() -> None:
     import torch
 
     from paredown import AdaptiveModel, Plan
+    from paredown.answers import collate
     from paredown.evaluation import Bill, Cost, record
     from paredown.registry import tasks
-    from paredown.rows import collate, encode
 
     torch.set_num_threads(1)
     model = AdaptiveModel.from_pretrained(args.weights, task="imdb").eval()
     model.grow_selectors()
     reviews = random.Random(0).sample(list(tasks.make("imdb").read(args.data, "test")), ROWS)
-    rows = sorted(encode(model.tokenizer, reviews, model.kind, model.labels, 512), key=len)
+    rows = sorted(model.encode(reviews, 512), key=len)
     plans = {reducer: Plan(reduce=reducer) for reducer in PLANS}
 
     def seconds(plan: Plan, size: int) -> float:

@@ -121,10 +121,9 @@ def read(task: str, data: Path, model: Any, limit: int | None) -> tuple[Any, Any
 
 def texts(model: Any, rows: list, max_length: int) -> Rows:
     from paredown.evaluation import metric_named
-    from paredown.rows import encode
 
     metric = metric_named("accuracy")
-    coded = encode(model.tokenizer, rows, model.kind, model.labels, max_length)
+    coded = model.encode(rows, max_length)
     return Rows(coded, lambda seen, logits: {"score": seen.score(logits, metric)})
 
 

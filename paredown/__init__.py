@@ -6,12 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from paredown import exits, heads, methods, published, reducers, tasks
-    from paredown.answers import Answer, Prediction
+    from paredown import answers, exits, heads, methods, published, reducers, tasks
+    from paredown.answers import Prediction
     from paredown.evaluation import evaluate, record
     from paredown.methods._stage import Stage
     from paredown.model import AdaptiveModel
     from paredown.plan import Plan
+    from paredown.state import Answer
     from paredown.training import train
 
 __version__ = "0.1.0"
@@ -21,6 +22,7 @@ __all__ = [
     "Plan",
     "Prediction",
     "Stage",
+    "answers",
     "evaluate",
     "exits",
     "heads",
@@ -33,7 +35,7 @@ __all__ = [
 ]
 _HOMES = {
     "AdaptiveModel": "model",
-    "Answer": "answers",
+    "Answer": "state",
     "Plan": "plan",
     "Prediction": "answers",
     "Stage": "methods._stage",

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
@@ -38,11 +38,12 @@ from paredown.encoders.pretrained import (
     stock_of,
 )
 from paredown.errors import BadBundle, BadSetting, ParedownError
-from paredown.kinds import KINDS, Kind
-from paredown.model import AdaptiveModel
+from paredown.model import AdaptiveModel, Reading
 from paredown.plan import Plan
-from paredown.reading import Reading
-from paredown.registry import heads
+from paredown.registry import answers, heads
+
+if TYPE_CHECKING:
+    from paredown.answers import Kind
 
 FORMAT = 1
 FACTS, WEIGHTS = "paredown.json", "paredown.safetensors"
@@ -129,8 +130,9 @@ def from_checkpoint(source: str | Path, wanted: Wanted) -> AdaptiveModel:
     family = FILE if Path(source).is_file() else str(described.get("model_type"))
     if family in FOREIGN:
         return convert_weights(FOREIGN[family](source, wanted), wanted.settings.get("dtype"))
-    chooses = kind_in(described) == "choice"
-    kind, names = wanted.answers("choice" if chooses else None)
+    made_for = kind_in(described)
+    chooses = answers.make(made_for).grouped
+    kind, names = wanted.answers(made_for if chooses else None)
     stock = stock_of(source, kind, names, wanted.settings, chooses and kind.grouped, wanted.tokenizer)
     return AdaptiveModel(*stock, kind)
 
@@ -139,7 +141,7 @@ def _bundled(folder: Path, wanted: Wanted) -> AdaptiveModel:
     """A bundle's model; of one that answers something else than what is wanted, the encoder."""
     facts = _facts(folder)
     _verify(folder, facts)
-    own = KINDS[facts["kind"]]
+    own = answers.make(facts["kind"])
     stock, tokenizer = stock_of(folder, own, None, wanted.settings, True, wanted.tokenizer)
     kind, names = wanted.answers(own.name)
     kept = _kept(labels_in(stock.config), names) if kind == own else None
@@ -323,7 +325,7 @@ def _facts(folder: Path) -> dict[str, Any]:
     # The first bundles had no seal.
     if FACTS in facts["sha256"] and facts["sha256"].pop(FACTS) != _seal(facts):
         raise BadBundle(f"{folder / FACTS} is damaged: it does not have the sha256 it names")
-    if not isinstance(facts.get("kind"), str) or facts["kind"] not in KINDS:
+    if not isinstance(facts.get("kind"), str) or facts["kind"] not in answers:
         raise BadBundle(f"{folder / FACTS}: no kind of answer is called {facts.get('kind')!r:.80}")
     return facts
 

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from paredown.answers import Answer, Ledger, Prediction, by_word, read
 from paredown.encoders.walk import evaluating
 from paredown.errors import BadInput, BadPlan, BadSetting, NonFiniteAnswer
-from paredown.kinds import Kind
 from paredown.network import Network
 from paredown.plan import Plan
-from paredown.reading import Reading
-from paredown.rows import Encoded, as_rows, collate, encode, words_of
-from paredown.state import Evidence, State, keep_rows, not_a_number
+from paredown.state import Answer, Evidence, Ledger, State, keep_rows, not_a_number
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from paredown.answers import Encoded, Kind, Prediction
     from paredown.encoders.pipelines import AdaptiveOutput
 
 # (hidden, layers run, layers in all) -> (what the head after this layer sees, what the next layer sees)
@@ -49,6 +46,41 @@ class Trace:
     def exits(self) -> dict[int, Tensor]:
         """Logits of every head a row could leave at, before the end."""
         return {layer: logits for layer, logits in self.logits.items() if layer != self.last}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How rows were read in training: what a bundle remembers, so that others are read alike. None: nobody said."""
+
+    max_length: int | None = None  # tokens of a row, or of a window of a long text; longer rows are cut
+    text_column: str | None = None
+    pair_column: str | None = None
+    label_column: str | None = None
+    header: bool | None = None  # whether the first line of csv and tsv names the columns
+    label_separator: str | None = None  # between the labels of a row
+
+    def __post_init__(self) -> None:
+        if self.max_length is not None and self.max_length < 1:
+            raise BadSetting(f"max_length must be at least 1, not {self.max_length}")
+
+    def over(self, other: Reading) -> Reading:
+        """What is said here, and of the rest what the other says. The columns of the texts belong together."""
+        own = {name: value for name, value in asdict(self).items() if value is not None}
+        rest = asdict(other)
+        if self.text_column is not None or self.pair_column is not None:
+            rest |= {"text_column": None, "pair_column": None}
+        return Reading(**rest | own)
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Reading:
+        types = {"max_length": int, "header": bool}
+        known = {field.name: types.get(field.name, str) for field in fields(cls)}
+        if not isinstance(data, dict) or any(type(value) is not known.get(name) for name, value in data.items()):
+            raise BadSetting(f"how rows are read is an object of {', '.join(known)}, not {data!r:.80}")
+        return cls(**data)
 
 
 class AdaptiveModel(Network):
@@ -167,7 +199,7 @@ class AdaptiveModel(Network):
                     here, state = state.advance(shown), state.advance(onward)
                 if str(layer) in self.heads or run == len(way):
                     seen[layer] = self._answered(here)
-        counts = self.kind.counts(batch)
+        counts = self.kind.answer_mask(batch)
         stock = self.kind.ruled_out(self.walk.stock_logits(*seen[way[-1]]), counts)
         trace = Trace({}, {}, stock, counts, way[-1])
         for layer in way:
@@ -244,7 +276,7 @@ class AdaptiveModel(Network):
 
     def _evidence(self, state: State, layer: int, run: int, batch: dict[str, Tensor]) -> Evidence:
         """What an exit rule sees after this layer."""
-        counts = self.kind.counts(batch)[state.asked]
+        counts = self.kind.answer_mask(batch)[state.asked]
         logits, doubt = self._ask(layer, *self._answered(state), counts)
         return Evidence(self.kind, logits, run, counts if self.kind.per_token or self.kind.grouped else None, doubt)
 
@@ -290,9 +322,10 @@ class AdaptiveModel(Network):
         (prediction,) = self.predict([text if pair is None else (text, pair)], plan=plan)
         return prediction.label, prediction.layers
 
-    def encode(self, rows: Sequence[Any], max_length: int | None = None) -> list[Encoded]:
+    def encode(self, inputs: Any, max_length: int | None = None) -> list[Encoded]:
         """Token ids for every row, cut at `max_length` (default: as in training, else what the tokenizer allows)."""
-        return encode(self.tokenizer, rows, self.kind, self.labels, max_length or self.reading.max_length)
+        units = self.kind.units(inputs)
+        return self.kind.encode(self.tokenizer, units, self.labels, max_length or self.reading.max_length)
 
     def at_speed(self, speed: float) -> Plan:
         """The plan at a speed from 0, every layer, to 1, the first exit; 0.5 saves half of the FLOPs that 1 saves on
@@ -318,35 +351,25 @@ class AdaptiveModel(Network):
         """Predictions for texts, pairs, questions with options or a dataset, in the order they came, as a plan says
         (default: the model's own), or the model's own at a speed."""
         if self.kind.windowed:
-            asker = "CandidateAnswering" if self.kind.name == "marked" else "QuestionAnswering"
-            raise BadInput(f"questions are asked through paredown.evaluation.{asker}")
+            asker = "QuestionAnswering and CandidateAnswering"
+            raise BadInput(f"questions are asked through {asker} of paredown.evaluation")
         if speed is not None:
             if plan is not None:
                 raise BadSetting("plan and speed both say when rows leave; give one")
             plan = self.at_speed(speed)
-        asked = [replace(row, label=None) for row in as_rows(inputs, self.kind)]
+        asked = [replace(unit, label=None) for unit in self.kind.units(inputs)]
         rows = self.encode(asked, max_length)
         found: dict[int, Prediction] = {}
-        order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
+        order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
         for start in range(0, len(order), batch_size):
-            places = order[start : start + batch_size]
-            batch = collate([rows[place] for place in places], self.tokenizer.pad_token_id, self.device)
+            chosen = order[start : start + batch_size]
+            batch = self.kind.collate([rows[index] for index in chosen], self.tokenizer.pad_token_id, self.device)
             answer = self.answer(batch, plan)
             if bool((bad := not_a_number(answer.logits)).any()):
-                rotten = sorted(places[at] for at in bad.nonzero().flatten().tolist())
+                rotten = sorted(chosen[at] for at in bad.nonzero().flatten().tolist())
                 raise NonFiniteAnswer(f"the model answered NaN or infinity for rows {rotten[:10]}")
             logits = answer.logits.float().cpu()
-            work = zip(answer.layers.tolist(), answer.tokens.tolist(), strict=True)
-            for at, (place, (layers, tokens)) in enumerate(zip(places, work, strict=True)):
-                said, names = logits[at : at + 1], self.labels
-                if self.kind.per_word:
-                    said = said[:, list(rows[place].first or ())]
-                elif self.kind.grouped:
-                    names = list(asked[place].options)
-                    said = said[:, : len(names)]
-                label, score, scores = read(self.kind, said, names)
-                if self.kind.per_word:
-                    words = (rows[place].words or (), len(words_of(asked[place])))
-                    label, scores = by_word(label, *words), by_word(scores, *words)
-                found[place] = Prediction(label, score, scores, layers, tokens)
-        return [found[place] for place in range(len(rows))]
+            for at, index in enumerate(chosen):
+                work = {"layers": int(answer.layers[at]), "tokens": int(answer.tokens[at])}
+                found[index] = replace(self.kind.decode(rows[index], logits[at : at + 1], self.labels), **work)
+        return [found[index] for index in range(len(rows))]

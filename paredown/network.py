@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from paredown.encoders.walk import Walk, evaluating, logits_of
 from paredown.errors import BadSetting
-from paredown.kinds import Kind
 from paredown.plan import Plan, usual_places
 from paredown.registry import heads as head_registry
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from paredown.answers import Kind
 
 ALIGNMENT = 64  # bytes; where torch's own allocations start
 
@@ -182,7 +183,7 @@ class Network(nn.Module):
         assert self.teacher is not None
         with evaluating(self.teacher):
             logits = logits_of(self.teacher(**self.walk.inputs_of(batch)))
-        return self.kind.ruled_out(logits, self.kind.counts(batch))
+        return self.kind.ruled_out(logits, self.kind.answer_mask(batch))
 
     def _ready(self, part: Any) -> Any:
         """Where and as the encoder is."""

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import Tensor
 
 from paredown.errors import BadPlan, BadSetting, UnknownName
-from paredown.kinds import Kind
 from paredown.registry import exits, reducers
 from paredown.state import Evidence, Memory
 
 if TYPE_CHECKING:
     import torch
 
+    from paredown.answers import Kind
     from paredown.model import AdaptiveModel
     from paredown.state import State
 

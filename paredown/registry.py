@@ -200,6 +200,7 @@ def _say(hint: Any) -> str:
     return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(hint, str(hint))
 
 
+answers: Registry = Registry("kind of answer", "paredown.answers")
 exits: Registry = Registry("exit rule", "paredown.exits")
 heads: Registry = Registry("head", "paredown.heads")
 reducers: Registry = Registry("reducer", "paredown.reducers")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from paredown.errors import BadPlan
 
 if TYPE_CHECKING:
-    from paredown.kinds import Kind
+    from paredown.answers import Kind
 
 TRACE = 1e-12  # of the attention it would get, what a veiled token still gets; some tokens would get nearly all
 
@@ -227,3 +227,35 @@ def not_a_number(logits: Tensor) -> Tensor:
     """[rows]: True where an answer is NaN or +inf (-inf is a class that is ruled out)."""
     bad = torch.isnan(logits) | (logits == float("inf"))
     return bad.flatten(1).any(1)
+
+
+@dataclass
+class Answer:
+    logits: Tensor  # [rows, labels], in the order the rows came
+    layers: Tensor  # [rows]  layers run
+    tokens: Tensor  # [rows]  token-layers run: the work done
+
+
+@dataclass
+class Ledger:
+    """Who left with which answer, and the work done for each row, or for all options of a question."""
+
+    rows: int
+    device: torch.device
+    said: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.layers = torch.zeros(self.rows, dtype=torch.long, device=self.device)
+        self.tokens = torch.zeros(self.rows, dtype=torch.long, device=self.device)
+
+    def ran(self, state: State) -> None:
+        owner = state.row if state.group is None else state.group
+        self.layers[owner] = self.layers[owner] + 1
+        self.tokens.index_add_(0, owner, state.mask.sum(1))
+
+    def left(self, rows: Tensor, logits: Tensor) -> None:
+        self.said.append((rows, logits))
+
+    def answer(self) -> Answer:
+        rows, logits = (torch.cat(parts) for parts in zip(*self.said, strict=True))
+        return Answer(logits[rows.argsort()], self.layers, self.tokens)

@@ -20,8 +20,8 @@ from transformers.models.auto.modeling_auto import (
 from paredown import AdaptiveModel
 from paredown.encoders.walk import Walk
 from paredown.errors import CannotWalk
-from paredown.kinds import KINDS
 from paredown.plan import Plan
+from paredown.registry import answers
 
 EXACT = "exact"
 EVERY_TOKEN = "exact while every token stays"  # tokens cannot be dropped on the way
@@ -120,7 +120,7 @@ def adaptive(
     **changes: Any,
 ) -> AdaptiveModel:
     """A tiny model with heads and doubt, random but large enough for rows to leave at different layers."""
-    of_kind = KINDS[kind]
+    of_kind = answers.make(kind)
     changes = {"num_labels": outputs(kind), **changes}
     model = AdaptiveModel(tiny(family, getattr(transformers, of_kind.auto_class), seed, **changes), tokenizer, of_kind)
     if head is not None:
@@ -140,7 +140,7 @@ def adaptive(
 
 def outputs(kind: str) -> int:
     """How many logits an answer of this kind has; three where the data would decide."""
-    return {"regression": 1, "span": 2}.get(kind, len(KINDS[kind].outputs) or 3)
+    return {"regression": 1, "span": 2}.get(kind, len(answers.make(kind).outputs) or 3)
 
 
 def batch(vocabulary: int, lengths: list[int], width: int | None = None, seed: int = 0) -> dict[str, torch.Tensor]:

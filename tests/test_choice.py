@@ -14,11 +14,11 @@ from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassif
 from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES
 
 from paredown import AdaptiveModel, Plan
+from paredown.answers import RULED_OUT, Choices, Encoded, collate
+from paredown.answers.choice import MOST_ASKED
 from paredown.errors import BadBundle, BadInput, BadSetting
 from paredown.evaluation import evaluate, record, replay
-from paredown.kinds import KINDS, RULED_OUT
-from paredown.registry import exits
-from paredown.rows import MOST_ASKED, Choices, Encoded, as_rows, collate, encode
+from paredown.registry import answers, exits
 from paredown.state import Evidence
 from paredown.training import train
 from paredown.training.batches import Data
@@ -27,7 +27,7 @@ from tests.families import adaptive, batch, tiny, walked
 from tests.placement import agree, close
 from tests.tasks.asking import raw_bytes, word_pieces
 
-CHOICE = KINDS["choice"]
+CHOICE = answers.make("choice")
 ASKED = [
     Choices(
         "a", "the movie was dull and the cast was fine", "the cast was", ("bad", "fine", "quite awful", "great"), 1
@@ -43,7 +43,7 @@ def model(tokenizer: Any) -> AdaptiveModel:
 
 
 def test_a_row_for_every_option(tokenizer: Any) -> None:
-    first, *_, last = rows = encode(tokenizer, as_rows(ASKED, CHOICE), CHOICE, [])
+    first, *_, last = rows = CHOICE.encode(tokenizer, CHOICE.units(ASKED), [])
     said = tokenizer.convert_ids_to_tokens(first.options[2].ids["input_ids"])
     context, asked = "the movie was dull and the cast was fine".split(), "the cast was quite awful".split()
     assert said == ["[CLS]", *context, "[SEP]", *asked, "[SEP]"]
@@ -54,14 +54,14 @@ def test_a_row_for_every_option(tokenizer: Any) -> None:
     together = collate(rows, 1)
     assert together["group"].tolist() == [0] * 4 + [1] * 2 + [2] * 3 and together["labels"].tolist() == [1, 0, 2]
     assert together["input_ids"].shape == together["protected"].shape == (9, 17)
-    assert CHOICE.counts(together).sum(1).tolist() == [4, 2, 3]
+    assert CHOICE.answer_mask(together).sum(1).tolist() == [4, 2, 3]
     assert "labels" not in collate([dataclasses.replace(row, label=None) for row in rows], 1)
 
 
 @pytest.mark.parametrize("tokenizer", [word_pieces(), raw_bytes()], ids=["word_pieces", "raw_bytes"])
 def test_the_context_is_cut_and_the_option_stays(tokenizer: Any) -> None:
     long = Choices("a", "river " * 500, "what " * 200, ("bridge", "town " * 200))
-    short, longest = encode(tokenizer, [long], CHOICE, [], 256)[0].options
+    short, longest = CHOICE.encode(tokenizer, [long], [], 256)[0].options
     assert len(short) == len(longest) == 256
     frame = len(tokenizer("a", "b")["input_ids"]) - 2
     start = len(tokenizer("a")["input_ids"][:-1]) - 1
@@ -71,7 +71,7 @@ def test_the_context_is_cut_and_the_option_stays(tokenizer: Any) -> None:
         end = tokenizer.decode(option.ids["input_ids"], skip_special_tokens=True)
         assert end.strip().endswith(text)
     with pytest.raises(BadSetting, match="leaves no room"):
-        encode(tokenizer, [long], CHOICE, [], frame + 1)
+        CHOICE.encode(tokenizer, [long], [], frame + 1)
 
 
 BROKEN: list[tuple[Any, str]] = [
@@ -93,14 +93,14 @@ BROKEN: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("bad", "said"), BROKEN, ids=[said for _, said in BROKEN])
 def test_broken_questions_are_named(bad: Any, said: str) -> None:
     with pytest.raises(BadInput, match=said):
-        as_rows([bad], CHOICE)
+        CHOICE.units([bad])
 
 
 def test_dicts_are_questions_too(model: AdaptiveModel) -> None:
     plain = [{name: value for name, value in dataclasses.asdict(one).items() if name != "id"} for one in ASKED]
-    assert as_rows(plain, CHOICE) == [dataclasses.replace(one, id=str(at)) for at, one in enumerate(ASKED)]
+    assert CHOICE.units(plain) == [dataclasses.replace(one, id=str(at)) for at, one in enumerate(ASKED)]
     named = {"question": "why?", "options": ["so", "no"], "label": "no"}
-    assert as_rows(named, CHOICE)[0].label == 1
+    assert CHOICE.units(named)[0].label == 1
     assert model.predict(plain) == model.predict(ASKED)
     with pytest.raises(BadInput, match="row 0: expected a text"):
         adaptive("bert", tokenizer=model.tokenizer).predict(ASKED)
@@ -114,7 +114,7 @@ def test_predictions_are_options(model: AdaptiveModel) -> None:
         assert its.label in one.options and tuple(its.scores) == one.options
         assert sum(its.scores.values()) == pytest.approx(1, abs=1e-5) and its.score == max(its.scores.values())
         assert (its.label, its.layers, its.tokens) == (alone.label, alone.layers, alone.tokens)
-    rows = encode(model.tokenizer, ASKED, CHOICE, [])
+    rows = model.encode(ASKED)
     work = [its.layers * sum(map(len, row.options)) for its, row in zip(said, rows, strict=True)]
     assert [its.tokens for its in said] == work
 
@@ -133,7 +133,7 @@ def test_checkpoints_for_multiple_choice(family: str, tokenizer: Any, tmp_path: 
             AdaptiveModel.from_pretrained(tmp_path)
         return
     model = AdaptiveModel.from_pretrained(tmp_path)
-    assert model.kind is CHOICE and model.config.num_labels == 1
+    assert model.kind == CHOICE and model.config.num_labels == 1
     flat = batch(99, [9, 4, 12, 1, 7, 12])
     cubes = {name: value.view(2, 3, 12) for name, value in flat.items()}
     labels = torch.tensor([2, 0])
@@ -160,16 +160,16 @@ def test_a_bundle_comes_back_and_transformers_reads_it(model: AdaptiveModel, tmp
     with_selectors(model).plan = Plan(exit="entropy:0.6", reduce="selector:0.5")
     model.save_pretrained(tmp_path)
     again = AdaptiveModel.from_pretrained(tmp_path)
-    assert again.kind is CHOICE and again.plan == model.plan
+    assert again.kind == CHOICE and again.plan == model.plan
     assert agree(again.predict(ASKED), model.predict(ASKED))
-    rows = collate(encode(model.tokenizer, ASKED, CHOICE, []), 1)
+    rows = collate(model.encode(ASKED), 1)
     read = {name: rows[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
     full = model.answer(rows, Plan()).logits
     with torch.no_grad():
         scores = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()(**read).logits
         four = {name: value[:4].unsqueeze(0) for name, value in read.items()}
         question = AutoModelForMultipleChoice.from_pretrained(tmp_path).eval()(**four).logits
-    assert close(scores.squeeze(1), full[CHOICE.counts(rows)]) and close(question, full[:1])
+    assert close(scores.squeeze(1), full[CHOICE.answer_mask(rows)]) and close(question, full[:1])
 
 
 @pytest.mark.parametrize("wrong", [{"labels": ["a", "b"]}, {"num_labels": 4}])
@@ -242,7 +242,7 @@ def test_digests_tell_options_apart(model: AdaptiveModel) -> None:
 
 
 def test_recording_in_any_batches_is_the_same(model: AdaptiveModel) -> None:
-    rows = encode(model.tokenizer, ASKED + learnable(9), CHOICE, [])
+    rows = model.encode(ASKED + learnable(9))
     plan = Plan(reduce="fixed_share:0.5")
     one, all_at_once = (record(with_selectors(model), rows, batch_size=size, plan=plan) for size in (1, 64))
     assert len(one) == len(rows) and len(one.lengths) == sum(len(row.options) for row in rows)

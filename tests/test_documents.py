@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from paredown.cli import COMMANDS, command
-from paredown.kinds import KINDS
-from paredown.registry import exits, heads, methods, reducers
+from paredown.registry import answers, exits, heads, methods, reducers
 from tests.contracts import test_exits as contract
 from tests.families import tiny
 
@@ -53,8 +52,8 @@ def test_the_worked_exit_rule_keeps_the_contract(monkeypatch: Any, tmp_path: Pat
     monkeypatch.syspath_prepend(tmp_path)
     importlib.import_module("gini")
     rule = exits.make("gini")
-    suits = [kind for kind in KINDS.values() if contract.accepts(rule, kind)]
-    assert [kind.name for kind in suits] == [name for name in KINDS if name != "regression"]
+    suits = [kind for kind in map(answers.make, answers.names()) if contract.accepts(rule, kind)]
+    assert [kind.name for kind in suits] == [name for name in answers.names() if name != "regression"]
     for kind in suits:
         for dtype in contract.DTYPES:
             contract.test_decides_for_every_logit(rule, kind, dtype)

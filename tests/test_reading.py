@@ -14,7 +14,7 @@ from paredown.cli import main
 from paredown.errors import BadBundle, BadSetting
 from paredown.evaluation import QuestionAnswering
 from paredown.evaluation.questions import encoded_rows
-from paredown.reading import Reading
+from paredown.model import Reading
 from paredown.training import train
 from tests.families import adaptive
 

@@ -10,14 +10,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from paredown.answers import IGNORED, RULED_OUT, SupportedSpan
+from paredown.answers.supported_span import PLACES
 from paredown.errors import BadSetting
 from paredown.evaluation.metrics import answer_and_support_f1, span_f1
 from paredown.exits.entropy import normalised_entropy
-from paredown.kinds import IGNORED, KINDS, PLACES, RULED_OUT, SupportedSpan
+from paredown.registry import answers
 from paredown.state import Evidence
 
-SPAN = KINDS["span"]
-SUPPORTED = KINDS["supported_span"]
+SPAN = answers.make("span")
+SUPPORTED = answers.make("supported_span")
 assert isinstance(SUPPORTED, SupportedSpan)
 TOKENS = 9
 
@@ -33,7 +35,7 @@ def label(places: list[tuple[int, int]], what: str = "span", support: dict[int, 
 def masks(rows: int, sentences: list[int]) -> Tensor:
     marked = torch.zeros(rows, TOKENS, dtype=torch.bool)
     marked[:, sentences] = True
-    return SUPPORTED.counts({"attention_mask": torch.ones(rows, TOKENS), "sentence_mask": marked})
+    return SUPPORTED.answer_mask({"attention_mask": torch.ones(rows, TOKENS), "sentence_mask": marked})
 
 
 # Every place counts
@@ -133,7 +135,7 @@ def test_imitation_looks_at_sentences_alone() -> None:
 def test_items_have_as_many_classes_as_can_be_the_answer(tokens: int) -> None:
     mask = torch.ones(2, tokens)
     mask[1, 1:] = 0
-    counts = SUPPORTED.counts({"attention_mask": mask})
+    counts = SUPPORTED.answer_mask({"attention_mask": mask})
     evidence = Evidence(SUPPORTED, SUPPORTED.ruled_out(torch.zeros(2, tokens, 6), counts), 1, counts)
     assert torch.as_tensor(evidence.classes).tolist() == [[tokens, tokens, 3], [1, 1, 3]]
     assert evidence.log_probs.shape == (2, 3, max(tokens, 3)) and evidence.predicted.shape == (2, 3)

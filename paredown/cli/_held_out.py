@@ -9,13 +9,13 @@ from typing import Any
 
 from rich.table import Table
 
+from paredown.answers import Encoded
 from paredown.cli._asked import ASKED, BATCH, Asked
 from paredown.cli._data import Source, metrics_of
 from paredown.errors import BadInput
 from paredown.evaluation import Metric, Worth, metric_named, worth
 from paredown.evaluation.questions import encoded_rows
 from paredown.model import AdaptiveModel
-from paredown.rows import Encoded
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,13 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from paredown.answers import Choices, Kind, Row
+from paredown.answers._columns import LABEL_NAMES, TEXT_NAMES, Columns, find_columns
 from paredown.cli._data import as_flags
-from paredown.columns import LABEL_NAMES, TEXT_NAMES, Columns, find_columns
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation.questions import ASKED
-from paredown.kinds import KINDS, Kind
-from paredown.reading import Reading
-from paredown.registry import tasks
-from paredown.rows import Choices, Row, as_rows
+from paredown.model import Reading
+from paredown.registry import answers, tasks
 from paredown.tasks import Question
 from paredown.tasks._questions import JSON, Fault
 from paredown.tasks._reading import _Fault, _Item, _item, _readable, _value
@@ -173,7 +172,7 @@ def open_questions(path: str, task: str, kind: Kind) -> Source:
     """The questions of a file in a task's format, such as models of the kind are asked; of RACE a folder too."""
     reader, folder = tasks.make(task), Path(path).is_dir()
     articles = isinstance(reader, Race)
-    alike = ASKED.get(reader.kind) is ASKED[kind.name] and KINDS[reader.kind].grouped == kind.grouped
+    alike = ASKED.get(reader.kind) is ASKED[kind.name] and answers.make(reader.kind).grouped == kind.grouped
     if not alike or not (articles or isinstance(reader, QuestionFiles)):
         said = f"the task {task} does not ask questions about a text that {kind.name} answers"
         raise BadSetting(f"{said}; leave --task out and name columns")
@@ -213,7 +212,7 @@ def _choices(item: _Item, record: dict[str, Any]) -> Choices:
     """A question with its options."""
     try:
         asked = Choices(str(item.line), item.pair or "", str(item.text), _listed(record, OPTIONS))
-        return as_rows(asked, KINDS["choice"])[0]
+        return answers.make("choice").unit(asked, 0)
     except BadInput as error:
         raise _Fault(str(error).partition(": ")[2]) from None
 

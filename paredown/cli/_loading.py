@@ -12,11 +12,9 @@ import typer
 from paredown.bundle import FACTS
 from paredown.encoders.dtype import convert_weights, dtype_named
 from paredown.errors import BadBundle, BadSetting
-from paredown.kinds import kind_named
-from paredown.model import AdaptiveModel
+from paredown.model import AdaptiveModel, Reading
 from paredown.plan import Plan
-from paredown.reading import Reading
-from paredown.registry import methods
+from paredown.registry import answers, methods
 
 WEIGHTS = (".bin", ".pt", ".pth", ".safetensors")
 Tokenizer = Annotated[
@@ -111,7 +109,7 @@ def labels_to_read(model: AdaptiveModel) -> tuple[str, ...]:
 
 
 def check_same_kind(model: AdaptiveModel, kind: str | None) -> None:
-    if kind is not None and kind_named(kind) != model.kind:
+    if kind is not None and answers.make(kind) != model.kind:
         raise BadSetting(f"--kind {kind}: this bundle answers {model.kind.name}")
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paredown.answers import Encoded
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation import Metric, Record, metric_named, record
 from paredown.evaluation.elue import STATIC
@@ -36,7 +37,6 @@ from paredown.exits import EntropyNats
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.registry import tasks
-from paredown.rows import Encoded
 
 # What --write knows, and the flags each listens to.
 FORMATS = {

@@ -17,10 +17,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from paredown.answers import Kind, SupportedSpan
 from paredown.bundle import _sync
 from paredown.errors import BadSetting
 from paredown.evaluation import HotpotPredictions
-from paredown.kinds import Kind, SupportedSpan
 from paredown.training.guard import saving
 
 FORMATS = (".jsonl", ".csv", ".parquet")

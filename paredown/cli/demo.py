@@ -27,9 +27,8 @@ from paredown.cli._fetch import ENCODER, REVIEWS, fetch_encoder, fetch_reviews
 from paredown.cli._loading import Device, device_named
 from paredown.errors import BadSetting
 from paredown.evaluation import Evaluation, evaluate
-from paredown.model import AdaptiveModel
+from paredown.model import AdaptiveModel, Reading
 from paredown.plan import Plan
-from paredown.reading import Reading
 from paredown.registry import methods
 from paredown.training import train as run
 

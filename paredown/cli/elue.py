@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from paredown.answers import Row
 from paredown.bundle import FACTS
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_json, results
 from paredown.cli._loading import check_place, device_named, is_bundle, load_bundle, method_settled, model_for
@@ -27,7 +28,6 @@ from paredown.evaluation.original_files import benchmark_name, write_elue_submis
 from paredown.evaluation.record import record
 from paredown.model import AdaptiveModel
 from paredown.registry import exits, tasks
-from paredown.rows import Row
 from paredown.tasks import Read
 from paredown.training import train as run
 from paredown.training.batches import Batches

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from paredown.answers import Encoded, flat
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_forecast, print_json, results
 from paredown.cli._asked import ASKED, BATCH, Asked
 from paredown.cli._checkpoints import FILE, Kept, kept_bundles
@@ -43,10 +44,8 @@ from paredown.evaluation import evaluate as judge
 from paredown.evaluation.plots import can_draw
 from paredown.evaluation.questions import encoded_rows
 from paredown.evaluation.report import fitting_rules
-from paredown.model import AdaptiveModel
+from paredown.model import AdaptiveModel, Reading
 from paredown.plan import Plan
-from paredown.reading import Reading
-from paredown.rows import Encoded, flat
 
 PICTURES = ("score_by_layer", "score_against_cost", "exits")  # the last two need a rule
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
+from paredown.answers import SupportedSpan, flat
 from paredown.bundle import FACTS, sha256
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_forecast, print_json, results
 from paredown.cli._data import AnswerKind, Header, PairColumn
@@ -35,11 +36,8 @@ from paredown.errors import BadInput, BadSetting, Interrupted, NonFiniteAnswer, 
 from paredown.evaluation.candidates import CandidateAnswering
 from paredown.evaluation.cost import Cost
 from paredown.evaluation.questions import ASKED, QuestionAnswering, check_length, row_length
-from paredown.kinds import SupportedSpan
-from paredown.model import AdaptiveModel
+from paredown.model import AdaptiveModel, Reading
 from paredown.plan import Plan
-from paredown.reading import Reading
-from paredown.rows import flat
 from paredown.tasks import Question
 from paredown.tasks.race import letter
 from paredown.training.guard import Signals, is_out_of_memory

@@ -23,12 +23,11 @@ from paredown.cli._loading import check_place, first_line, is_bundle, load_any
 from paredown.encoders.pretrained import config_facts, folder_of
 from paredown.errors import BadBundle, BadSetting
 from paredown.evaluation.cost import Cost
-from paredown.kinds import KINDS
 from paredown.methods.elastic_pretrain import ElasticPretrain, exit_losses
 from paredown.methods.elastic_pretrain.words import start_words
 from paredown.model import AdaptiveModel
 from paredown.published import load_elasticbert, save_elasticbert
-from paredown.registry import methods
+from paredown.registry import answers, methods
 from paredown.tasks.corpus import LABELS, Corpus
 from paredown.training import train as run
 from paredown.training.batches import Batches
@@ -137,7 +136,7 @@ def _model(source: str, from_scratch: bool, seed: int) -> AdaptiveModel:
 def _fresh(source: str, seed: int) -> AdaptiveModel:
     """New weights in the shape of a known encoder, with its tokenizer."""
     labels = {"id2label": dict(enumerate(LABELS)), "label2id": {name: place for place, name in enumerate(LABELS)}}
-    kind = KINDS["single_label"]
+    kind = answers.make("single_label")
     try:
         shape = AutoConfig.from_pretrained(source, trust_remote_code=False, problem_type=kind.problem_type, **labels)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)

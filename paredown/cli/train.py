@@ -12,6 +12,7 @@ import torch
 import typer
 from rich.table import Table
 
+from paredown.answers import flat
 from paredown.cli._app import AsJson, Config, DryRun, app, print_facts, print_json, results
 from paredown.cli._data import (
     AnswerKind,
@@ -32,9 +33,7 @@ from paredown.cli._loading import Device, Reduce, Tokenizer, device_named, metho
 from paredown.evaluation import Cost, Worth, record
 from paredown.evaluation.elue import static_point
 from paredown.evaluation.plots import save_depths
-from paredown.model import AdaptiveModel
-from paredown.reading import Reading
-from paredown.rows import flat
+from paredown.model import AdaptiveModel, Reading
 from paredown.training import train as run
 from paredown.training.batches import Batches, lengths
 from paredown.training.batches import Data as TrainingData

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
@@ -21,8 +21,10 @@ from torch import Tensor, nn
 from paredown.encoders.dtype import check_loaded
 from paredown.encoders.tensors import read_tensors
 from paredown.errors import BadBundle, BadSetting
-from paredown.kinds import KINDS, Kind, kind_named
-from paredown.registry import tasks
+from paredown.registry import answers, tasks
+
+if TYPE_CHECKING:
+    from paredown.answers import Kind
 
 log = logging.getLogger(__name__)
 SAFE = ("model.safetensors", "model.safetensors.index.json")
@@ -290,12 +292,13 @@ def config_facts(source: str | Path, hub: dict[str, Any]) -> dict[str, Any]:
 
 def kind_in(facts: Mapping[str, Any]) -> str:
     """The kind of answer that the config.json of a checkpoint was made for; a bare encoder's is single_label."""
-    made_for = {"TokenClassification": "token_label", "MultipleChoice": "choice", "QuestionAnswering": "span"}
-    for ending, kind in made_for.items():
-        if any(str(name).endswith(ending) for name in facts.get("architectures") or ()):
-            return kind
-    kinds = {each.problem_type: each.name for each in KINDS.values() if each.problem_type is not None}
-    return kinds.get(str(facts.get("problem_type")), "single_label")
+    kinds = [answers.make(name) for name in answers.names()]
+    for architecture in map(str, facts.get("architectures") or ()):
+        for kind in kinds:
+            if kind.architecture and architecture.endswith(kind.architecture):
+                return kind.name
+    kept = facts.get("problem_type")
+    return next((kind.name for kind in kinds if kind.problem_type and kind.problem_type == kept), "single_label")
 
 
 def hub_settings(settings: dict[str, Any]) -> dict[str, Any]:
@@ -304,10 +307,10 @@ def hub_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 def kind_of(task: str | None) -> tuple[Kind, list[str] | None]:
     """The kind of answer a task wants, and its labels where they are known."""
-    if task is None or task in KINDS:
-        return KINDS[task or "single_label"], None
+    if task is None or task in answers:
+        return answers.make(task or "single_label"), None
     entry = tasks.make(task)
-    return kind_named(entry.kind or "single_label"), list(entry.labels) or None  # some find both in their files
+    return answers.make(entry.kind or "single_label"), list(entry.labels) or None  # some find both in their files
 
 
 def labels_of(kind: Kind, number: int | None, names: list[str] | None) -> list[str] | None:

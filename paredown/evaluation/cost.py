@@ -200,7 +200,7 @@ def _count(model: AdaptiveModel, tokens: int, plan: Plan) -> dict[tuple[str, int
         for layer in range(model.layers):
             if str(layer) in model.heads:
                 before = counter.get_total_flops()
-                model._ask(layer, state.hidden, state.mask, model.kind.counts(batch))
+                model._ask(layer, state.hidden, state.mask, model.kind.answer_mask(batch))
                 found["head", layer] = counter.get_total_flops() - before
     return found
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from rich.table import Table
 
+from paredown.answers import Kind
 from paredown.errors import BadInput, BadPlan
 from paredown.evaluation.cost import Bill, Cost
 from paredown.evaluation.frontier import Point
@@ -22,7 +23,6 @@ from paredown.evaluation.original_files import ELASTICBERT_TOLERANCE
 from paredown.evaluation.record import Record
 from paredown.evaluation.replay import curve, point, sweep
 from paredown.exits import EntropyNats, Patience
-from paredown.kinds import Kind
 
 TASKS = {  # ELUE's names, in its order: the catalogue's
     "SST-2": "elue-sst-2",

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from paredown.answers import IGNORED, Kind, SupportedSpan
 from paredown.errors import BadSetting, UnknownName
-from paredown.kinds import IGNORED, Kind, SupportedSpan
 
 Metric = Callable[[np.ndarray, np.ndarray], float]  # (predicted, labels) -> score
 

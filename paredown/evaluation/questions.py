@@ -11,14 +11,13 @@ from typing import Any
 
 from torch import Tensor
 
+from paredown.answers import Encoded, Row, SupportedSpan, collate
 from paredown.encoders.longer import can_read, learned_positions
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation.spans import SpanAnswer, decode, score_spans
 from paredown.evaluation.support import decode_supported
-from paredown.kinds import SupportedSpan
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
-from paredown.rows import Encoded, Row, as_rows, collate, usual_length
 from paredown.tasks import Choices, MarkedWindow, Question, Window, marked_windows, windows
 from paredown.tasks._candidates import LENGTH as MARKED_LENGTH
 
@@ -146,7 +145,7 @@ def encoded_rows(model: AdaptiveModel, inputs: Any, max_length: int | None = Non
     if isinstance(inputs, Sequence) and inputs and isinstance(inputs[0], Encoded):
         return list(inputs)
     if not are_questions(model, inputs):
-        return model.encode(as_rows(inputs, model.kind), max_length)
+        return model.encode(inputs, max_length)
     if model.kind.name == "marked":
         marked = marked_windows(model.tokenizer, as_choices(inputs), window_length(model, max_length, MARKED_LENGTH))
         return [window.encoded for window in marked if not window.misses]
@@ -185,7 +184,7 @@ def row_length(model: AdaptiveModel, wanted: int | None = None) -> int:
     """Tokens at which rows, or windows of long texts, are cut."""
     if model.kind.windowed:
         return window_length(model, wanted, MARKED_LENGTH if model.kind.name == "marked" else LENGTH)
-    return wanted or model.reading.max_length or usual_length(model.tokenizer)
+    return wanted or model.reading.max_length or model.kind.usual_length(model.tokenizer)
 
 
 def check_length(model: AdaptiveModel, wanted: int, setting: str = "max_length=") -> None:

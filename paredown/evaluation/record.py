@@ -11,13 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from paredown.answers import IGNORED, RULED_OUT, Encoded, Kind, collate, flat
 from paredown.encoders.walk import evaluating
 from paredown.errors import BadInput, NonFiniteAnswer
 from paredown.evaluation.metrics import Metric
-from paredown.kinds import IGNORED, RULED_OUT, Kind
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
-from paredown.rows import Encoded, collate, flat
 from paredown.state import Evidence, not_a_number
 
 
@@ -127,7 +126,7 @@ def record(model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int = 64, 
             heard.append([_kept_evidence(evidence, width, words) for evidence in said])
             tokens.append(left.cpu())
             if width is not None:
-                asked.append(_kept(model.kind.counts(batch), width, exact=True))
+                asked.append(_kept(model.kind.answer_mask(batch), width, exact=True))
     back = torch.tensor(order).argsort()
     number = torch.arange(len(rows)).repeat_interleave(torch.tensor([len(row.options) or 1 for row in rows]))
     read = torch.argsort(back[number], stable=True).argsort()  # where the encoder read each row

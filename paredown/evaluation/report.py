@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from rich.table import Table
 
+from paredown.answers import Encoded, Kind
 from paredown.errors import BadInput, BadPlan, BadSetting
 from paredown.evaluation.cost import Bill, Cost, Paper
 from paredown.evaluation.frontier import Point, area, front
@@ -22,11 +23,9 @@ from paredown.evaluation.questions import encoded_rows
 from paredown.evaluation.record import Record, record
 from paredown.evaluation.replay import SPEEDS, point, replay, sweep
 from paredown.evaluation.timing import milliseconds, spread
-from paredown.kinds import Kind
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.registry import exits
-from paredown.rows import Encoded
 
 COLUMNS = ("rule", "speed", "score", "layers", "speedup", "token_layers", "flops", "flops_speedup")
 

@@ -11,9 +11,9 @@ import numpy as np
 from scipy.special import expit, softmax
 from torch import Tensor
 
+from paredown.answers.supported_span import TYPES
 from paredown.errors import BadSetting
 from paredown.evaluation.spans import Fact, SpanAnswer, checked, decode
-from paredown.kinds import TYPES
 from paredown.tasks import Question, Window
 
 

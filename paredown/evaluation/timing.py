@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import torch
 
+from paredown.answers import Encoded, collate
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
-from paredown.rows import Encoded, collate
 
 
 def milliseconds(model: AdaptiveModel, rows: Sequence[Encoded], plan: Plan, batch_size: int, repeats: int = 3) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
+from paredown.answers import Encoded
 from paredown.errors import BadInput
 from paredown.evaluation.cost import Bill, Cost
 from paredown.evaluation.metrics import Metric, metric_for, metric_named
@@ -16,7 +17,6 @@ from paredown.evaluation.record import record
 from paredown.evaluation.replay import point, replay
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
-from paredown.rows import Encoded
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from paredown.answers import Kind
 from paredown.errors import BadPlan
-from paredown.kinds import Kind
 from paredown.registry import Knob
 from paredown.state import Evidence, Memory
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from paredown.answers import Kind
 from paredown.errors import BadPlan
 from paredown.exits._rule import PerLayer, UncertaintyRule
-from paredown.kinds import Kind
 from paredown.registry import exits
 from paredown.state import Evidence, Memory
 

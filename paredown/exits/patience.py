@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from paredown.answers import Kind
 from paredown.errors import BadPlan, BadSetting
 from paredown.exits._rule import Rule, count_at
-from paredown.kinds import Kind
 from paredown.registry import exits
 from paredown.state import Evidence, Memory
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel
 
+from paredown.answers import Kind
 from paredown.encoders.dtype import non_finite
 from paredown.errors import BadBundle, BadSetting
-from paredown.kinds import Kind
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 

@@ -16,10 +16,10 @@ from transformers import (
     RobertaTokenizer,
 )
 
+from paredown.answers import Regression, SingleLabel
 from paredown.encoders.tensors import read_tensors
 from paredown.errors import BadBundle
 from paredown.heads import Pooler
-from paredown.kinds import KINDS
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.published._adopt import adopt, count_layers, label_names, shape_of, tokenizer_in
@@ -49,12 +49,12 @@ def load_deebert(source: str | Path, labels: Sequence[str] | None = None, tokeni
     if family == "roberta":
         facts.setdefault("layer_norm_eps", 1e-5)
     settings = bert_settings(path, tensors, family, layers, facts)
-    answers = shape_of(path, tensors, "classifier.weight", 2)[0]
+    outputs = shape_of(path, tensors, "classifier.weight", 2)[0]
     config_class, stock_class, tokenizer_class = FAMILIES[family]
     if tokenizer is None:
         tokenizer = tokenizer_in(path.parent, tokenizer_class)
-    named = label_names(known_labels(facts, answers) if labels is None else labels, answers)
-    kind = KINDS["regression" if answers == 1 else "single_label"]
+    named = label_names(known_labels(facts, outputs) if labels is None else labels, outputs)
+    kind = Regression() if outputs == 1 else SingleLabel()
     return adopt(
         path,
         stock_class,
@@ -64,7 +64,7 @@ def load_deebert(source: str | Path, labels: Sequence[str] | None = None, tokeni
         weights,
         kind,
         tokenizer,
-        Plan(exit=None if answers == 1 else "entropy_nats:0.1"),  # entropy says nothing of a number
+        Plan(exit=None if outputs == 1 else "entropy_nats:0.1"),  # entropy says nothing of a number
     )
 
 

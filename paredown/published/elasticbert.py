@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
+from paredown.answers import Kind, Regression
 from paredown.bundle import FOREIGN, Wanted, staged
 from paredown.encoders.dtype import check_before_saving
 from paredown.encoders.pretrained import (
@@ -32,11 +33,11 @@ from paredown.encoders.pretrained import (
 from paredown.encoders.tensors import read_tensors
 from paredown.errors import BadBundle, BadSetting
 from paredown.heads import Pooler, Pretraining, SharedPooler
-from paredown.kinds import KINDS, Kind
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.published._adopt import adopt, check_encoder, complain, count_layers, label_names, shape_of, tokenizer_in
 from paredown.published._folder import bert_settings, facts_beside, known_labels, weights_in
+from paredown.registry import answers
 
 log = logging.getLogger(__name__)
 PARTS = ("weight", "bias")
@@ -327,7 +328,7 @@ def _our_weights(path: Path, tensors: dict[str, Tensor], names: dict[str, str], 
 
 
 def _answers(
-    answers: int | None,  # of the file's classifiers
+    number: int | None,  # of the file's classifiers
     facts: dict[str, Any],
     task: str | None,
     num_labels: int | None,
@@ -338,13 +339,13 @@ def _answers(
     names = labels_of(kind, num_labels, list(labels or known or ()) or None)
     if kind.per_token:
         raise BadSetting("ElasticBERT's poolers answer for a whole text, not for its tokens")
-    if answers is None:
+    if number is None:
         told = facts.get("id2label")
-        answers = len(names) if names is not None else len(told) if isinstance(told, dict) and told else 2
+        number = len(names) if names is not None else len(told) if isinstance(told, dict) and told else 2
     if task is None:
-        kinds = {each.problem_type: each for each in KINDS.values()}
-        kind = KINDS["regression"] if answers == 1 else kinds.get(str(facts.get("problem_type")), kind)
-    return kind, label_names(known_labels(facts, answers) if names is None else names, answers)
+        kinds = {each.problem_type: each for each in map(answers.make, answers.names())}
+        kind = Regression() if number == 1 else kinds.get(str(facts.get("problem_type")), kind)
+    return kind, label_names(known_labels(facts, number) if names is None else names, number)
 
 
 # Writing

@@ -12,9 +12,9 @@ from tokenizers.processors import TemplateProcessing
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer, PreTrainedTokenizerFast
 
+from paredown.answers import SingleLabel
 from paredown.encoders.tensors import read_tensors
 from paredown.heads import Attention
-from paredown.kinds import KINDS
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.published._adopt import adopt, complain, count_layers, label_names, shape_of, tokenizer_in
@@ -55,15 +55,15 @@ def load_fastbert(
     if config is not None and tokenizer is None:
         tokenizer = tokenizer_in(Path(config), BertTokenizer)
     size = shape_of(path, tensors, "classifiers.0.output_layer_0.weight", 2)[0]
-    answers = shape_of(path, tensors, "classifiers.0.output_layer_2.weight", 2)[0]
+    outputs = shape_of(path, tensors, "classifiers.0.output_layer_2.weight", 2)[0]
     model = adopt(
         path,
         BertForSequenceClassification,
-        BertConfig(**settings, **label_names(labels, answers)),
+        BertConfig(**settings, **label_names(labels, outputs)),
         Attention(size=size),
         range(layers),
         {ours: converted(ours, tensors[theirs]) for ours, theirs in names.items()},
-        KINDS["single_label"],
+        SingleLabel(),
         None if tokenizer is None else _without_separator(tokenizer),
         Plan(exit="entropy:0.5"),
         frozenset(f"{name}.{part}" for name in UNUSED for part in ("weight", "bias")),

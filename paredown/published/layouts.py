@@ -12,7 +12,6 @@ from transformers import BertTokenizer
 from paredown.encoders.pretrained import check_vocabulary, folder_of, kind_in, name_labels, stock_of, tokenizer_of
 from paredown.encoders.tensors import read_tensors
 from paredown.errors import BadBundle, BadSetting
-from paredown.kinds import KINDS
 from paredown.model import AdaptiveModel
 from paredown.published._adopt import label_names, tokenizer_in
 from paredown.published._folder import facts_beside, weights_in
@@ -20,6 +19,7 @@ from paredown.published.deebert import load_deebert
 from paredown.published.elasticbert import load_fine_tuned
 from paredown.published.fastbert import load_fastbert
 from paredown.published.theseus import load_theseus
+from paredown.registry import answers
 
 PLAIN = "plain"
 Names = Collection[str]
@@ -86,7 +86,7 @@ def _plain(source: Path, labels: Sequence[str] | None, tokenizer: Any) -> Adapti
     facts = facts_beside(path)
     if "model_type" not in facts:
         return _with(load_theseus)(source, labels, tokenizer)
-    kind = KINDS[kind_in(facts)]
+    kind = answers.make(kind_in(facts))
     model = AdaptiveModel(*stock_of(path.parent, kind, None, {}, complete=True, tokenizer=tokenizer), kind)
     if labels is not None:
         name_labels(model.config, list(label_names(labels, model.config.num_labels)["id2label"].values()))

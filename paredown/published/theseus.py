@@ -9,9 +9,9 @@ from typing import Any
 
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
+from paredown.answers import Regression, SingleLabel
 from paredown.encoders.tensors import read_tensors
 from paredown.errors import BadBundle
-from paredown.kinds import KINDS
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.published._adopt import adopt, count_layers, label_names, shape_of, tokenizer_in
@@ -34,9 +34,9 @@ def load_theseus(source: str | Path, labels: Sequence[str] | None = None, tokeni
     if successors > layers:
         raise BadBundle(f"{path} has {successors} successors of {layers} layers; there are never more")
     facts = facts_beside(path)
-    answers = shape_of(path, tensors, "classifier.weight", 2)[0]
-    named = label_names(known_labels(facts, answers) if labels is None else labels, answers)
-    kind = KINDS["regression" if answers == 1 else "single_label"]
+    outputs = shape_of(path, tensors, "classifier.weight", 2)[0]
+    named = label_names(known_labels(facts, outputs) if labels is None else labels, outputs)
+    kind = Regression() if outputs == 1 else SingleLabel()
     return adopt(
         path,
         BertForSequenceClassification,

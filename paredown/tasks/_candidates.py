@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paredown.answers import Choices, Encoded
 from paredown.encoders.frame import Frame
 from paredown.errors import BadSetting
-from paredown.rows import Choices, Encoded
 from paredown.tasks._windows import BATCH
 
 LENGTH, MOST_WINDOWS, MOST_CANDIDATES = 1024, 8, 79  # as published (TR-BERT)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from paredown.columns import Columns
+from paredown.answers import Row
+from paredown.answers._columns import Columns
 from paredown.errors import BadInput
-from paredown.kinds import kind_named
-from paredown.rows import Row
+from paredown.registry import answers
 from paredown.tasks._reading import Read, Wanted, gather
 from paredown.tasks._table import SUFFIXES, Table, read_table
 
@@ -56,7 +56,7 @@ class Files:
         return find_file(root, self.folder.split("|"), stem, f"{split} rows")
 
     def _check(self, split: str) -> None:
-        kind_named(self.kind)
+        answers.make(self.kind)
         if split not in (known := SPLITS + self.extra):
             raise BadInput(f"no split is called {split!r}; known: {', '.join(known)}")
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from paredown.answers import Choices
 from paredown.errors import BadInput
-from paredown.rows import Choices
 from paredown.tasks._reading import tell_bad
 
 JSON = (".json", ".json.gz")

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from paredown.columns import Columns
+from paredown.answers import IGNORED, Row
+from paredown.answers._columns import Columns
 from paredown.errors import BadInput
-from paredown.kinds import IGNORED
-from paredown.reading import Reading
-from paredown.rows import Row
+from paredown.model import Reading
 from paredown.tasks._table import Table
 
 WHOLE = re.compile(r"[+-]?\d+")

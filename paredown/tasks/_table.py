@@ -13,7 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from paredown.columns import TEXT_NAMES
+from paredown.answers._columns import TEXT_NAMES
 from paredown.errors import BadInput
 from paredown.tasks._sentences import TAGS, TOKENS, sentences
 

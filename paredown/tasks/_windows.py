@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from paredown.answers import Encoded, Kind, SupportedSpan
 from paredown.encoders.frame import Frame
 from paredown.errors import BadSetting
-from paredown.kinds import KINDS, Kind, SupportedSpan
-from paredown.rows import Encoded
+from paredown.registry import answers
 from paredown.tasks._questions import Question, is_labelled
 
 BATCH = 256  # texts given to the tokenizer at once
 NO_ANSWER = (0, 0)  # the place of the first token means that the window does not answer
 MOST_PLACES = 64  # that one window's label holds
-SPAN = KINDS["span"]
+SPAN = answers.make("span")
 
 Place = tuple[int, int]
 

@@ -21,9 +21,9 @@ from typing import Any, overload
 
 import numpy as np
 
+from paredown.answers import Encoded
 from paredown.bundle import staged
 from paredown.errors import BadInput, BadSetting
-from paredown.rows import Encoded
 
 LABELS = ("in order", "swapped")
 FORMAT = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paredown.columns import Columns
+from paredown.answers._columns import Columns
 from paredown.errors import BadInput
 from paredown.registry import tasks
 from paredown.tasks._files import Files

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-from paredown.columns import Columns
+from paredown.answers import Row
+from paredown.answers._columns import Columns
 from paredown.errors import BadInput
 from paredown.registry import tasks
-from paredown.rows import Row
 from paredown.tasks._files import Files
 from paredown.tasks._reading import Read, gather
 from paredown.tasks._table import Numbered, Table, numbered_lines, without_last_blanks

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from paredown.answers import Row
 from paredown.errors import BadInput
 from paredown.registry import tasks
-from paredown.rows import Row
 from paredown.tasks._files import SPLITS
 from paredown.tasks._questions import (
     BadQuestion,

@@ -9,12 +9,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-from paredown.columns import TEXT_NAMES, Column, Columns, find_columns
+from paredown.answers import Row
+from paredown.answers._columns import TEXT_NAMES, Column, Columns, find_columns
 from paredown.errors import BadInput, BadSetting
-from paredown.kinds import kind_named
-from paredown.reading import Reading
-from paredown.registry import tasks
-from paredown.rows import Row
+from paredown.model import Reading
+from paredown.registry import answers, tasks
 from paredown.tasks._reading import METRIC, Read, Wanted, gather, tell_several
 from paredown.tasks._sentences import TAGS, TOKENS
 from paredown.tasks._table import SUFFIXES, WORD_SUFFIXES, Table, read_table, suffix_of
@@ -49,7 +48,7 @@ def read_rows(
     so that an unknown label is an error, and as `usual` their `reading`, so that the same columns are read. Rows with
     the same value in `group_column` are ranked. `config` is the Hub's name for a part of a dataset.
     """
-    if kind is not None and kind_named(kind).name not in METRIC:
+    if kind is not None and answers.make(kind).name not in METRIC:
         raise BadSetting(f"{kind} rows are not read from tables; known: {', '.join(METRIC)}")
     usual = usual or Reading()
     header = header if header is not None else usual.header is not False

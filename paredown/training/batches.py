@@ -14,12 +14,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from paredown.answers import Encoded, Kind
 from paredown.errors import BadInput
 from paredown.evaluation.questions import are_questions, encoded_rows
-from paredown.kinds import Kind
 from paredown.methods._stage import MOST_EPOCHS, Stage
 from paredown.model import AdaptiveModel
-from paredown.rows import Encoded, as_rows
 
 log = logging.getLogger("paredown.training")
 POOL = 50  # batches that are sorted by length together: little padding, yet every epoch mixes anew
@@ -45,7 +44,7 @@ class Data:
             if are_questions(model, inputs):
                 inputs = encoded_rows(model, inputs, max_length)
             ready = isinstance(inputs, Sequence) and len(inputs) > 0 and isinstance(inputs[0], Encoded)
-            rows: Any = [] if inputs is None else inputs if ready else as_rows(inputs, model.kind)
+            rows: Any = [] if inputs is None else inputs if ready else model.kind.units(inputs)
             looked_at = rows if isinstance(rows, list) else rows[:1]  # what is made when asked for is all alike
             missing = [place for place, row in enumerate(looked_at) if row.label is None]
             if named and missing:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
+from paredown.answers import Encoded
 from paredown.model import AdaptiveModel
-from paredown.rows import Encoded
 
 
 @torch.no_grad()

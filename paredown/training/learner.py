@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor
 
+from paredown.answers import Encoded, collate
 from paredown.encoders.dtype import non_finite
 from paredown.errors import BadSetting, NonFiniteLoss, NonFiniteWeights, OutOfMemory
 from paredown.methods._stage import Progress, Stage
 from paredown.model import AdaptiveModel
-from paredown.rows import Encoded, collate
 from paredown.training.batches import Batches, cut, weight
 from paredown.training.guard import freeze, is_out_of_memory, seed_everything, seed_from
 from paredown.training.processes import Processes

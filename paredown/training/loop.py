@@ -17,9 +17,8 @@ from paredown.evaluation.choosing import suspicion
 from paredown.evaluation.metrics import Metric, metric_for, metric_named
 from paredown.evaluation.record import record
 from paredown.methods._stage import Method, Stage
-from paredown.model import AdaptiveModel
+from paredown.model import AdaptiveModel, Reading
 from paredown.plan import Plan
-from paredown.reading import Reading
 from paredown.registry import methods as method_registry
 from paredown.training.batches import Batches, Data, lengths
 from paredown.training.centre import centre

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paredown.answers import Encoded
 from paredown.evaluation.choosing import Choice, choose, speeds
 from paredown.evaluation.cost import Bill, Cost
 from paredown.evaluation.metrics import Metric
@@ -13,7 +14,6 @@ from paredown.evaluation.record import record
 from paredown.evaluation.worth import Worth, worth
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
-from paredown.rows import Encoded
 
 LITTLE = 1.05  # times fewer FLOPs; exits that save less than this are not worth their heads
 REMEDY = "a larger learning rate or more epochs may help; do the labels belong to their texts?"

@@ -10,8 +10,8 @@ import pytest
 from transformers import BertConfig, BertForMultipleChoice
 
 from paredown import AdaptiveModel
+from paredown.answers import Choices
 from paredown.cli import main
-from paredown.rows import Choices
 from tests.cli.running import records
 from tests.cli.test_questions import write_rows
 from tests.families import adaptive

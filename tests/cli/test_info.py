@@ -12,7 +12,7 @@ import pytest
 from paredown import AdaptiveModel
 from paredown.cli import main
 from paredown.evaluation import worth
-from paredown.reading import Reading
+from paredown.model import Reading
 from tests.evaluation.made import encoded
 from tests.families import adaptive, tiny
 

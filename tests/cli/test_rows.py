@@ -16,7 +16,7 @@ import pytest
 from paredown import AdaptiveModel
 from paredown.cli import main
 from paredown.cli._outgoing import ToFile
-from paredown.reading import Reading
+from paredown.model import Reading
 from tests.cli.running import records
 from tests.families import adaptive, tiny
 

@@ -9,12 +9,19 @@ from pathlib import Path
 import pytest
 
 import paredown
-from paredown.registry import exits, heads, methods, reducers, tasks
+from paredown.registry import answers, exits, heads, methods, reducers, tasks
 
 ROOT = Path(paredown.__file__).parent
 SOURCES = sorted(ROOT.rglob("*.py"))
 CORE = {path.stem for path in ROOT.glob("*.py")} - {"__init__", "__main__"}
-CATALOGUES = {"heads": heads, "exits": exits, "reducers": reducers, "methods": methods, "tasks": tasks}
+CATALOGUES = {
+    "answers": answers,
+    "heads": heads,
+    "exits": exits,
+    "reducers": reducers,
+    "methods": methods,
+    "tasks": tasks,
+}
 # A folder may import from its own and from the lower ones.
 HEIGHT = (
     {"encoders": 0}

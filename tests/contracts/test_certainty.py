@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from paredown.answers import Kind
 from paredown.exits.entropy import entropy, normalised_entropy
-from paredown.kinds import KINDS, Kind
-from paredown.registry import exits
+from paredown.registry import answers, exits
 from paredown.state import Evidence, Memory
 from tests.contracts.exit_settings import all_rules
 from tests.contracts.test_exits import ASKED, HEADS, PAIRS, RULES, accepts, decide, story
@@ -119,14 +119,14 @@ def test_decides_as_documented(rule: Any, kind: Kind) -> None:
 
 @pytest.mark.parametrize("name", [name for name in exits.names() if exits[name].knob == "threshold"])  # type: ignore[attr-defined]
 def test_a_threshold_that_is_met_exactly_keeps_the_row(name: str) -> None:
-    head = story(KINDS["single_label"], rows=1)[0]
+    head = story(answers.make("single_label"), rows=1)[0]
     (met, *_) = ties(exits.make(name), [head])
     assert not decide(met, head)[0]
 
 
 def test_items_that_do_not_count_are_surest_and_nan_stays() -> None:
     counts = torch.tensor([[True, True, False], [True, False, True], [False, False, False], [True, True, True]])
-    seen = Evidence(KINDS["token_label"], torch.zeros(4, 3, 2), 1, counts)
+    seen = Evidence(answers.make("token_label"), torch.zeros(4, 3, 2), 1, counts)
     values = torch.tensor([[3.0, 2.0, 1.0], [3.0, math.nan, 4.0], [1.0, 1.0, math.nan], [1.0, math.nan, 2.0]])
     assert seen.least(values).tolist() == pytest.approx([2.0, 3.0, math.inf, math.nan], nan_ok=True)
 
@@ -135,7 +135,7 @@ def test_items_that_do_not_count_are_surest_and_nan_stays() -> None:
 def test_the_key_is_all_but_the_knob(rule: Any) -> None:
     keys = {rule.at_speed(speed).certainty_key for speed in (0, 0.5, 1)} | {rule.certainty_key}
     assert len(keys) == 1
-    kind = next(kind for kind in KINDS.values() if accepts(rule, kind))
+    kind = next(kind for kind in map(answers.make, answers.names()) if accepts(rule, kind))
     for seen in story(kind, rows=5)[:1]:  # one key, one certainty
         values = [rule.at_speed(speed).certainty(seen, {})[0] for speed in (0, 0.5, 1)]
         assert torch.equal(values[0], values[1]) and torch.equal(values[0], values[2])

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from paredown.answers import Kind
 from paredown.errors import BadPlan, BadSetting
 from paredown.exits.entropy import entropy, normalised_entropy
-from paredown.kinds import KINDS, Kind
-from paredown.registry import exits
+from paredown.registry import answers, exits
 from paredown.state import Evidence, Memory, keep_rows, not_a_number
 from tests.contracts.exit_settings import all_rules
 from tests.families import outputs
@@ -40,7 +40,7 @@ RULES = all_rules()
 PAIRS = [
     pytest.param(rule, kind, id=f"{rule}-{kind.name}")
     for rule in RULES
-    for kind in KINDS.values()
+    for kind in map(answers.make, answers.names())
     if accepts(rule, kind)
 ]
 each_rule = pytest.mark.parametrize("rule", RULES, ids=str)
@@ -54,7 +54,7 @@ def evidence(kind: Kind, logits: Tensor, layer: int = 1, counts: Tensor | None =
     elif kind.per_token and logits.dim() == 2:  # classes are the tokens, for every item alike
         logits = logits.unsqueeze(-1).expand(-1, -1, outputs(kind.name))
     if kind.per_token and counts is None:
-        counts = kind.counts({"attention_mask": torch.ones(logits.shape[:2])})
+        counts = kind.answer_mask({"attention_mask": torch.ones(logits.shape[:2])})
     doubt = torch.full((len(logits), 1), 0.01) if doubt is None else doubt
     return Evidence(kind, logits, layer, counts, doubt)
 
@@ -67,7 +67,7 @@ def story(kind: Kind, rows: int, seed: int = 0, labels: int = 3, tokens: int = 4
     if kind.per_token:
         asked = torch.rand(rows, tokens, generator=noise) < 0.5
         asked[:, 0] = True  # every row is asked something
-        counts = kind.counts({"attention_mask": asked})
+        counts = kind.answer_mask({"attention_mask": asked})
     elif kind.grouped:
         counts = torch.arange(labels) < torch.randint(1, labels + 1, (rows, 1), generator=noise)
     now, heads = torch.zeros(shape), []
@@ -115,11 +115,11 @@ def run(rule: Any, heads: list[Evidence]) -> tuple[Tensor, Tensor]:
 def classes(*said: int, labels: int = 2) -> list[Evidence]:
     """One row, one head for each class said."""
     rows = [torch.nn.functional.one_hot(torch.tensor([label]), labels).float() for label in said]
-    return [evidence(KINDS["single_label"], logits, layer) for layer, logits in enumerate(rows, 1)]
+    return [evidence(answers.make("single_label"), logits, layer) for layer, logits in enumerate(rows, 1)]
 
 
 def values(*said: float) -> list[Evidence]:
-    return [evidence(KINDS["regression"], torch.tensor([[value]]), layer) for layer, value in enumerate(said, 1)]
+    return [evidence(answers.make("regression"), torch.tensor([[value]]), layer) for layer, value in enumerate(said, 1)]
 
 
 def layers_of(rule: str, heads: list[Evidence]) -> int:
@@ -131,7 +131,7 @@ def layers_of(rule: str, heads: list[Evidence]) -> int:
 
 @each_rule
 def test_some_kind_of_answer_suits_it(rule: Any) -> None:
-    assert any(accepts(rule, kind) for kind in KINDS.values())
+    assert any(accepts(rule, kind) for kind in map(answers.make, answers.names()))
 
 
 @each_pair
@@ -179,9 +179,9 @@ def test_rows_do_not_depend_on_their_neighbours(rule: Any, kind: Kind) -> None:
         assert torch.equal(alone[1][0], answer[row])
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if accepts(rule, KINDS["token_label"])], ids=str)
+@pytest.mark.parametrize("rule", [rule for rule in RULES if accepts(rule, answers.make("token_label"))], ids=str)
 def test_tokens_nobody_asks_about_do_not_matter(rule: Any) -> None:
-    heads = story(KINDS["token_label"], rows=30, seed=3)
+    heads = story(answers.make("token_label"), rows=30, seed=3)
     counts = heads[0].counts
     assert counts is not None
     other = []
@@ -210,7 +210,7 @@ def test_refuses_a_speed_outside_0_to_1(rule: Any, speed: float) -> None:
 @each_rule
 def test_regression_suits_it_or_it_says_what_does(rule: Any) -> None:
     try:
-        rule.check(KINDS["regression"], ASKED, True)
+        rule.check(answers.make("regression"), ASKED, True)
     except BadPlan as error:
         assert "patience" in str(error) and "tolerance" in str(error)
 
@@ -244,7 +244,7 @@ def test_the_surest_rows_leave(rule: str, dtype: torch.dtype, gap: float) -> Non
     assert bool(published(logits).isnan()), "the published formula should fail here; is this test still needed?"
     assert not bool(published(logits) < 0.01)
     for larger in (gap, *(other for other in GAPS if other > gap)):
-        seen = evidence(KINDS["single_label"], torch.tensor([[larger, 0.0]], dtype=dtype))
+        seen = evidence(answers.make("single_label"), torch.tensor([[larger, 0.0]], dtype=dtype))
         assert decide(exits.parse(rule), seen)[0]
 
 
@@ -252,19 +252,19 @@ def test_the_surest_rows_leave(rule: str, dtype: torch.dtype, gap: float) -> Non
     "rule", ["entropy:0.01", "entropy_nats:0.01", "top_entropy:0.01", "confidence:0.99", "margin:0.99"]
 )
 def test_a_row_with_one_class_left_leaves(rule: str) -> None:
-    seen = evidence(KINDS["single_label"], torch.tensor([[5.0, -math.inf, -math.inf]]))
+    seen = evidence(answers.make("single_label"), torch.tensor([[5.0, -math.inf, -math.inf]]))
     assert decide(exits.parse(rule), seen)[0]
 
 
 def test_entropy_by_hand() -> None:
-    log_probs = KINDS["single_label"].log_probs(torch.tensor([[0.0, 0.0], [0.0, math.log(3)]]))
+    log_probs = answers.make("single_label").log_probs(torch.tensor([[0.0, 0.0], [0.0, math.log(3)]]))
     assert entropy(log_probs).flatten().tolist() == pytest.approx([0.6931, 0.5623], abs=1e-4)
     assert normalised_entropy(log_probs, 2).flatten().tolist() == pytest.approx([1.0, 0.8113], abs=1e-4)
 
 
 @given(st.lists(st.floats(-1e4, 1e4, width=32), min_size=1, max_size=9))
 def test_entropy_lies_between_its_bounds(logits: list[float]) -> None:
-    log_probs = KINDS["single_label"].log_probs(torch.tensor([logits]))
+    log_probs = answers.make("single_label").log_probs(torch.tensor([logits]))
     assert 0 <= entropy(log_probs).item() <= math.log(len(logits)) + 1e-5
     assert 0 <= normalised_entropy(log_probs, log_probs.shape[-1]).item() <= 1 + 1e-5
 
@@ -283,20 +283,20 @@ def test_entropy_lies_between_its_bounds(logits: list[float]) -> None:
     ],
 )
 def test_thresholds_by_hand(rule: str, leaves: bool) -> None:
-    seen = evidence(KINDS["single_label"], torch.tensor([[0.0, math.log(3)]]))
+    seen = evidence(answers.make("single_label"), torch.tensor([[0.0, math.log(3)]]))
     assert bool(decide(exits.parse(rule), seen)[0]) is leaves
 
 
 def test_top_entropy_ignores_the_tail() -> None:
     # 1/2, 1/4 and 250 classes of 1/1000: over the top two it is the entropy of (2/3, 1/3).
-    seen = evidence(KINDS["single_label"], torch.tensor([[0.5, 0.25, *[0.001] * 250]]).log())
+    seen = evidence(answers.make("single_label"), torch.tensor([[0.5, 0.25, *[0.001] * 250]]).log())
     wanted = -(2 / 3 * math.log(2 / 3) + 1 / 3 * math.log(1 / 3)) / math.log(2)
     assert not decide(exits.make("top_entropy", threshold=wanted - 1e-3), seen)[0]
     assert decide(exits.make("top_entropy", threshold=wanted + 1e-3), seen)[0]
 
 
 def test_top_entropy_over_all_classes_is_entropy() -> None:
-    heads = story(KINDS["single_label"], rows=100)
+    heads = story(answers.make("single_label"), rows=100)
     assert torch.equal(run(exits.parse("top_entropy:0.6,top=99"), heads)[0], run(exits.parse("entropy:0.6"), heads)[0])
 
 
@@ -304,7 +304,7 @@ def test_top_entropy_over_all_classes_is_entropy() -> None:
     "rule", ["entropy:0", "entropy_nats:0", "top_entropy:0", "learned:0", "confidence:1", "margin:1", "ensemble:1"]
 )
 def test_the_cautious_end_of_a_threshold_is_never(rule: str) -> None:
-    head = evidence(KINDS["single_label"], torch.tensor([[1e4, 0.0]]), doubt=torch.zeros(1, 1))
+    head = evidence(answers.make("single_label"), torch.tensor([[1e4, 0.0]]), doubt=torch.zeros(1, 1))
     assert not decide(exits.parse(rule), head)[0]
 
 
@@ -340,7 +340,7 @@ def test_patience_with_numbers() -> None:
 def test_patience_waits_for_every_item() -> None:
     # The second label settles one head later than the first.
     heads = [
-        evidence(KINDS["multi_label"], torch.tensor([pair]), layer)
+        evidence(answers.make("multi_label"), torch.tensor([pair]), layer)
         for layer, pair in enumerate([(1.0, 1.0), (1.0, -1.0), (1.0, -1.0), (1.0, -1.0), (1.0, -1.0)], 1)
     ]
     assert layers_of("patience:2", heads) == 4
@@ -348,10 +348,10 @@ def test_patience_waits_for_every_item() -> None:
 
 def test_patience_knows_when_a_tolerance_is_wanted() -> None:
     with pytest.raises(BadPlan, match="give patience a tolerance"):
-        exits.parse("patience:3").check(KINDS["regression"], ASKED, False)
+        exits.parse("patience:3").check(answers.make("regression"), ASKED, False)
     for name in ("single_label", "multi_label", "token_label"):
         with pytest.raises(BadPlan, match="tolerance is for numbers"):
-            exits.parse("patience:3,tolerance=0.1").check(KINDS[name], ASKED, False)
+            exits.parse("patience:3,tolerance=0.1").check(answers.make(name), ASKED, False)
 
 
 # Votes
@@ -365,7 +365,7 @@ def test_vote_by_hand() -> None:
 
 def test_vote_answers_with_the_winner_of_every_item() -> None:
     said = [(1.0, 1.0), (1.0, -1.0), (-1.0, -1.0), (1.0, -1.0), (1.0, 1.0)]
-    heads = [evidence(KINDS["multi_label"], torch.tensor([pair]), layer) for layer, pair in enumerate(said, 1)]
+    heads = [evidence(answers.make("multi_label"), torch.tensor([pair]), layer) for layer, pair in enumerate(said, 1)]
     layers, answer = run(exits.parse("vote:2"), heads)
     # The first label wins at 2 and the second at 3, but head 3 says otherwise of the first: head 4 agrees with both.
     assert (layers.item(), answer.tolist()) == (4, [[1.0, -1.0]])
@@ -373,7 +373,7 @@ def test_vote_answers_with_the_winner_of_every_item() -> None:
 
 def test_ensemble_answers_with_the_mean() -> None:
     heads = [
-        evidence(KINDS["single_label"], torch.tensor([pair]), layer)
+        evidence(answers.make("single_label"), torch.tensor([pair]), layer)
         for layer, pair in enumerate([(0.0, 0.0), (0.0, 6.0), (6.0, 0.0), (0.0, 9.0)], 1)
     ]
     layers, answer = run(exits.parse("ensemble:0.95"), heads)  # sigmoid(3) = 0.953
@@ -387,13 +387,13 @@ def test_ensemble_answers_with_the_mean() -> None:
 
 def test_learned_needs_a_model_that_doubts() -> None:
     with pytest.raises(BadPlan, match="learned to doubt"):
-        exits.parse("learned").check(KINDS["single_label"], ASKED, False)
+        exits.parse("learned").check(answers.make("single_label"), ASKED, False)
     with pytest.raises(BadPlan, match="learned to doubt"):
-        exits.parse("learned").certainty(Evidence(KINDS["single_label"], torch.zeros(1, 2), 1), {})
+        exits.parse("learned").certainty(Evidence(answers.make("single_label"), torch.zeros(1, 2), 1), {})
 
 
 def test_learned_waits_for_every_token_that_counts() -> None:
-    kind, counts = KINDS["token_label"], torch.tensor([[True, True, False]] * 2)
+    kind, counts = answers.make("token_label"), torch.tensor([[True, True, False]] * 2)
     doubt = torch.tensor([[0.05, 0.05, 0.9], [0.05, 0.9, 0.05]])
     leave, _ = decide(exits.parse("learned:0.1"), evidence(kind, torch.zeros(2, 3, 4), 1, counts, doubt))
     assert leave.tolist() == [True, False]
@@ -460,12 +460,12 @@ def test_a_refusal_says_what_would_be_right() -> None:
 
 def test_too_few_values_for_the_layers_are_refused() -> None:
     for text in ("entropy:(0.1,0.2)", "patience:(2,2)"):
-        exits.parse(text).check(KINDS["single_label"], (1, 2), False)
+        exits.parse(text).check(answers.make("single_label"), (1, 2), False)
         with pytest.raises(BadPlan, match="has 2 values"):
-            exits.parse(text).check(KINDS["single_label"], (1, 2, 3), False)
+            exits.parse(text).check(answers.make("single_label"), (1, 2, 3), False)
 
 
 @pytest.mark.parametrize("name", ["entropy", "entropy_nats", "top_entropy", "confidence", "margin", "vote", "ensemble"])
 def test_probabilities_mean_nothing_for_numbers(name: str) -> None:
     with pytest.raises(BadPlan, match="patience with a tolerance, or the learned rule"):
-        exits.make(name).check(KINDS["regression"], ASKED, True)
+        exits.make(name).check(answers.make("regression"), ASKED, True)

@@ -16,14 +16,13 @@ from transformers import BertConfig, BertForSequenceClassification, BertForToken
 from paredown import AdaptiveModel
 from paredown.errors import BadSetting
 from paredown.heads._head import pooled
-from paredown.kinds import KINDS
 from paredown.network import HeadShape
-from paredown.registry import heads
+from paredown.registry import answers, heads
 from tests.placement import close
 
 NAMES, POOLS = heads.names(), ("first", "mean", "max")
 WIDTH, LABELS, LAYERS = 16, 3, 3
-ONE_BY_ONE = [name for name, kind in KINDS.items() if not kind.per_token and not kind.grouped]
+ONE_BY_ONE = [kind for kind in answers.names() if not (answers[kind].per_token or answers[kind].grouped)]
 CASES = [(name, pool, kind) for name in NAMES for pool in POOLS for kind in ONE_BY_ONE]
 CASES += [(name, "first", "token_label") for name in NAMES]
 
@@ -38,11 +37,11 @@ def bert(kind: str, tokenizer: Any = None) -> AdaptiveModel:
         intermediate_size=20,
         max_position_embeddings=32,
         num_labels=LABELS,
-        problem_type=KINDS[kind].problem_type,
+        problem_type=answers.make(kind).problem_type,
         initializer_range=0.3,
     )
     stock = BertForTokenClassification if kind == "token_label" else BertForSequenceClassification
-    return AdaptiveModel(stock(config), tokenizer=tokenizer, kind=KINDS[kind]).eval()
+    return AdaptiveModel(stock(config), tokenizer=tokenizer, kind=answers.make(kind)).eval()
 
 
 @lru_cache

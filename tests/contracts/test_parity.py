@@ -10,9 +10,10 @@ from torch import nn
 from transformers import AutoModelForQuestionAnswering, AutoModelForTokenClassification
 
 from paredown import AdaptiveModel, Plan
+from paredown.answers import RULED_OUT
 from paredown.encoders.walk import Walk
 from paredown.errors import CannotWalk
-from paredown.kinds import KINDS, RULED_OUT
+from paredown.registry import answers
 from tests.families import adaptive, batch, committed, survey, tiny, version, walked
 from tests.placement import close, unaligned
 
@@ -35,7 +36,7 @@ def test_the_committed_survey_is_true() -> None:
 def test_full_plan_equals_stock(family: str) -> None:
     for kernel in kernels(family):
         stock = tiny(family, attn_implementation=kernel)
-        model = AdaptiveModel(stock, None, KINDS["single_label"])
+        model = AdaptiveModel(stock, None, answers.make("single_label"))
         for lengths in LENGTHS:
             inputs = batch(99, lengths)
             with torch.no_grad():
@@ -51,7 +52,7 @@ def test_full_plan_equals_stock_wherever_weights_lie(family: str) -> None:
     inputs = batch(99, [14, 3, 8])
     with torch.no_grad():
         expected = stock(**inputs).logits
-    assert torch.equal(AdaptiveModel(stock, None, KINDS["single_label"]).answer(inputs).logits, expected)
+    assert torch.equal(AdaptiveModel(stock, None, answers.make("single_label")).answer(inputs).logits, expected)
     assert close(expected, tiny(family)(**inputs).logits)
 
 
@@ -89,7 +90,7 @@ def test_trace_equals_answer(family: str) -> None:
 @pytest.mark.parametrize("family", ["bert", "albert", "mpnet", "modernbert"])
 def test_sixteen_bits_are_walked_too(family: str, dtype: torch.dtype) -> None:
     stock = tiny(family).to(dtype)
-    model = AdaptiveModel(stock, None, KINDS["single_label"])
+    model = AdaptiveModel(stock, None, answers.make("single_label"))
     with torch.no_grad():
         expected = stock(**batch(99, [14, 3, 8])).logits
     assert torch.equal(model.answer(batch(99, [14, 3, 8])).logits, expected)
@@ -98,7 +99,7 @@ def test_sixteen_bits_are_walked_too(family: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("family", ["bert", "deberta-v2", "modernbert"])
 def test_token_labels_equal_stock(family: str) -> None:
     stock = tiny(family, AutoModelForTokenClassification)
-    model = AdaptiveModel(stock, None, KINDS["token_label"])
+    model = AdaptiveModel(stock, None, answers.make("token_label"))
     for lengths in LENGTHS:
         inputs = batch(99, lengths)
         with torch.no_grad():
@@ -109,7 +110,7 @@ def test_token_labels_equal_stock(family: str) -> None:
 def test_spans_equal_stock(family: str) -> None:
     """Where an answer may be; the other places are ruled out."""
     stock = tiny(family, AutoModelForQuestionAnswering, num_labels=2)
-    model = AdaptiveModel(stock, None, KINDS["span"])
+    model = AdaptiveModel(stock, None, answers.make("span"))
     for lengths in LENGTHS:
         inputs = batch(99, lengths)
         real = inputs["attention_mask"].bool()
@@ -166,13 +167,13 @@ def test_walking_leaves_the_model_as_it_was(family: str) -> None:
     stock.train()
     next(iter(stock.base_model.children())).eval()
     before = snapshot(stock)
-    model = AdaptiveModel(stock, None, KINDS["single_label"])
+    model = AdaptiveModel(stock, None, answers.make("single_label"))
     assert snapshot(stock) == before
     model.answer(batch(99, [5, 2]))
     assert snapshot(stock) == before
     for failing in (stock.base_model.get_input_embeddings(), model.walk.layers[-1]):
         assert fails(failing, lambda: model.answer(batch(99, [5, 2])))
-        assert fails(failing, lambda: AdaptiveModel(stock, None, KINDS["single_label"]))
+        assert fails(failing, lambda: AdaptiveModel(stock, None, answers.make("single_label")))
         assert snapshot(stock) == before
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from paredown.answers import IGNORED, Encoded, SupportedSpan
 from paredown.evaluation import Record
-from paredown.kinds import IGNORED, KINDS, SupportedSpan
-from paredown.rows import Encoded
+from paredown.registry import answers
 
 
 def sst2(rows: int = 872, layers: int = 12, seed: int = 0) -> Record:
@@ -23,7 +23,9 @@ def sst2(rows: int = 872, layers: int = 12, seed: int = 0) -> Record:
         right = (ease + noise) * (0.5 + layer / layers) * (2 * labels - 1)
         logits[layer] = torch.stack([-right, right], 1)
         doubt[layer] = torch.exp(-right.abs()).unsqueeze(1)
-    return Record(KINDS["single_label"], logits, doubt, labels, torch.randint(5, 60, (rows,), generator=generator))
+    return Record(
+        answers.make("single_label"), logits, doubt, labels, torch.randint(5, 60, (rows,), generator=generator)
+    )
 
 
 def encoded(kind: str, lengths: list[int], seed: int = 0) -> list[Encoded]:
@@ -51,7 +53,7 @@ def encoded(kind: str, lengths: list[int], seed: int = 0) -> list[Encoded]:
             rows.append(Encoded(label=0, options=_options(choose, ids)))
             continue
         sentences = None
-        if isinstance(of_kind := KINDS[kind], SupportedSpan):
+        if isinstance(of_kind := answers.make(kind), SupportedSpan):
             support = {place: choose.random() < 0.5 for place in range(0, length, 4)}
             sentences, label = tuple(support), of_kind.label(label, "span", support, length)
         rows.append(Encoded({"input_ids": ids}, label, first, sentences=sentences))

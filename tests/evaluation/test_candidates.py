@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from paredown import AdaptiveModel, Plan
+from paredown.answers import collate
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation import (
     CandidateAnswering,
@@ -22,9 +23,7 @@ from paredown.evaluation import (
     write_candidates,
 )
 from paredown.evaluation.questions import encoded_rows
-from paredown.kinds import KINDS
-from paredown.registry import heads
-from paredown.rows import collate
+from paredown.registry import answers, heads
 from paredown.tasks import Choices, Question, marked_windows
 from paredown.training import train
 from tests.contracts.exit_settings import all_rules
@@ -65,7 +64,7 @@ def check_invariance(ask: CandidateAnswering, plan: Plan) -> list[Chosen]:
     return together
 
 
-@pytest.mark.parametrize("rule", [rule for rule in all_rules() if accepts(rule, KINDS["marked"])], ids=str)
+@pytest.mark.parametrize("rule", [rule for rule in all_rules() if accepts(rule, answers.make("marked"))], ids=str)
 def test_every_exit_rule_answers_without_neighbours(rule: Any) -> None:
     check_invariance(asking(), Plan(exit=rule))
 

@@ -11,12 +11,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig, BertForSequenceClassification
 
 from paredown import AdaptiveModel
+from paredown.answers import Encoded, collate
 from paredown.errors import BadSetting, CannotWalk
 from paredown.evaluation import Bill, Cost, Record, Work, record, replay
-from paredown.kinds import KINDS
 from paredown.plan import Plan
-from paredown.registry import exits, heads, reducers
-from paredown.rows import Encoded, collate
+from paredown.registry import answers, exits, heads, reducers
 from tests.contracts.reducer_settings import all_reducers, with_selectors
 from tests.evaluation.made import encoded, sst2
 from tests.families import adaptive, tiny, walked
@@ -100,7 +99,7 @@ def test_leaving_early_costs_what_torch_counts(family: str, kind: str) -> None:
 
 def test_a_layer_of_bert_base() -> None:
     config = BertConfig(num_hidden_layers=1, vocab_size=99, num_labels=2)
-    model = AdaptiveModel(BertForSequenceClassification(config).eval(), None, KINDS["single_label"])
+    model = AdaptiveModel(BertForSequenceClassification(config).eval(), None, answers.make("single_label"))
     cost = Cost.of(model)
     assert cost.layers[0] == Work(4 * 768, 2 * (4 * 768**2 + 2 * 768 * 3072), 0)
     assert cost.layers[0](128) == 1_811_939_328 + 50_331_648

@@ -12,8 +12,7 @@ from paredown.errors import BadInput, BadPlan
 from paredown.evaluation import Cost, Curve, Standing, Work, compare, elue_score, metric_named
 from paredown.evaluation.elue import BASELINE, TASKS, Line, dynamic_points, fitted, settings_of, static_point
 from paredown.exits import EntropyNats, Patience
-from paredown.kinds import KINDS
-from paredown.registry import exits
+from paredown.registry import answers, exits
 from tests.evaluation.made import sst2
 
 COST = Cost(Work(), (Work(2, 300, 0),) * 12, Work(0, 0, 50), {layer: Work(0, 0, 7) for layer in range(11)})
@@ -120,7 +119,7 @@ def test_points_of_the_rules() -> None:
 
 
 def test_numbers_have_a_tolerance_and_no_entropy() -> None:
-    number = KINDS["regression"]
+    number = answers.make("regression")
     assert fitted(Patience(3), number) == Patience(3, 0.94) and fitted(Patience(3, 0.2), number).tolerance == 0.2
     assert settings_of(Patience(3, 0.2), 2) == [Patience(2, 0.2), Patience(1, 0.2)]
     made = sst2(rows=20)

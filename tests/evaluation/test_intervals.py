@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from paredown.answers import IGNORED, SupportedSpan
+from paredown.answers.supported_span import TYPES
 from paredown.evaluation import METRICS, Record, intervals, metric_named
 from paredown.evaluation.intervals import _one_by_one, resampled
 from paredown.evaluation.metrics import MeanReciprocalRank
-from paredown.kinds import IGNORED, KINDS, TYPES, SupportedSpan
+from paredown.registry import answers
 from tests.evaluation.made import sst2
 
 
@@ -33,10 +35,10 @@ def made(kind: str, rows: int = 60, classes: int = 3) -> tuple[Record, torch.Ten
         labels = noisy.argmax(1).sort(1).values.unsqueeze(1)
     elif kind == "marked":
         labels = noisy.argmax(1).unsqueeze(1)
-    elif isinstance(of_kind := KINDS[kind], SupportedSpan):
+    elif isinstance(of_kind := answers.make(kind), SupportedSpan):
         said = of_kind.judged(noisy).tolist()
         labels = torch.tensor([supported(of_kind, one) for one in said])
-    return Record(KINDS[kind], {1: logits}, {}, labels, torch.full((rows,), 7)), logits
+    return Record(answers.make(kind), {1: logits}, {}, labels, torch.full((rows,), 7)), logits
 
 
 def supported(kind: SupportedSpan, said: list[int]) -> list[int]:

@@ -21,14 +21,13 @@ from paredown.evaluation.original_files import (
     write_elue_submission,
     write_glue_submission,
 )
-from paredown.kinds import KINDS
-from paredown.registry import exits
+from paredown.registry import answers, exits
 from tests.evaluation.made import sst2
 
 
 def numbers(*values: float) -> Record:
     return Record(
-        KINDS["regression"], {1: torch.tensor([[value] for value in values])}, {}, None, torch.ones(len(values))
+        answers.make("regression"), {1: torch.tensor([[value] for value in values])}, {}, None, torch.ones(len(values))
     )
 
 
@@ -127,6 +126,6 @@ def test_an_elue_submission_replaces_a_task_whole(tmp_path: Path) -> None:
 def test_numbers_and_several_labels() -> None:
     seen = numbers(1.5, 2.0)
     assert predictions(seen, seen.logits[1], ["score"]) == [1.5, 2.0]
-    several = Record(KINDS["multi_label"], {1: torch.zeros(2, 3)}, {}, None, torch.tensor([3, 3]))
+    several = Record(answers.make("multi_label"), {1: torch.zeros(2, 3)}, {}, None, torch.tensor([3, 3]))
     with pytest.raises(BadInput, match="multi_label"):
         predictions(several, several.logits[1], ["a", "b", "c"])

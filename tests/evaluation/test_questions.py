@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from paredown import AdaptiveModel, Plan
+from paredown.answers import collate
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation import QuestionAnswering, Reply, decode, evaluate, score_questions, score_spans
 from paredown.evaluation.questions import encoded_rows
-from paredown.rows import collate
 from paredown.tasks import Question, windows
 from paredown.training import train
 from tests.families import adaptive

@@ -14,10 +14,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from paredown import AdaptiveModel, Plan
+from paredown.answers import collate
 from paredown.errors import BadInput, BadPlan
 from paredown.evaluation import SPEEDS, Cost, curve, metric_named, record, replay, sweep
 from paredown.registry import exits
-from paredown.rows import collate
 from tests.evaluation.made import encoded, sst2
 from tests.families import adaptive
 from tests.properties.asked import own

@@ -12,11 +12,12 @@ import torch
 from transformers import AutoModelForTokenClassification
 
 from paredown import AdaptiveModel, Plan
+from paredown.answers import IGNORED, SupportedSpan, collate
+from paredown.answers.supported_span import PLACES
 from paredown.errors import BadSetting, NonFiniteAnswer
 from paredown.evaluation import HotpotPredictions, QuestionAnswering, decode_supported, evaluate, score_hotpot
 from paredown.evaluation.questions import encoded_rows
-from paredown.kinds import IGNORED, KINDS, PLACES, SupportedSpan
-from paredown.rows import collate
+from paredown.registry import answers
 from paredown.tasks import Question, Window, windows
 from paredown.training import train
 from tests.contracts.reducer_settings import with_selectors
@@ -25,7 +26,7 @@ from tests.families import adaptive
 from tests.placement import agree, close
 from tests.tasks.asking import hotpot_questions, made_questions, word_pieces
 
-KIND = KINDS["supported_span"]
+KIND = answers.make("supported_span")
 assert isinstance(KIND, SupportedSpan)
 TOKENIZER = word_pieces()
 

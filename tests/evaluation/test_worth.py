@@ -13,7 +13,7 @@ from rich.console import Console
 from paredown import Plan
 from paredown.errors import BadInput
 from paredown.evaluation import Cost, evaluate, worth
-from paredown.kinds import KINDS
+from paredown.registry import answers
 from tests.evaluation.made import encoded
 from tests.families import adaptive
 
@@ -41,7 +41,7 @@ def test_full_depth_keeps_all_tokens_that_the_plan_drops(tokenizer: Any) -> None
     assert found.flops < found.full_flops and found.layers == found.full_layers == 4
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", answers.names())
 def test_every_kind_at_a_fixed_depth(tokenizer: Any, kind: str) -> None:
     model = adaptive("bert", kind, head=None, tokenizer=tokenizer, plan=Plan((0, 1)))
     found = worth(model, encoded(kind, LENGTHS))

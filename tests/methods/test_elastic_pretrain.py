@@ -13,13 +13,12 @@ from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassificatio
 
 from paredown import AdaptiveModel
 from paredown.errors import BadSetting
-from paredown.kinds import KINDS
 from paredown.methods import ElasticPretrain
 from paredown.methods._stage import Progress
 from paredown.methods.elastic_pretrain import exit_losses
 from paredown.methods.elastic_pretrain.masking import Masking, begins
 from paredown.methods.elastic_pretrain.words import start_words
-from paredown.registry import methods
+from paredown.registry import answers, methods
 from paredown.tasks import Corpus
 from paredown.training import train
 from tests.families import tiny as family
@@ -201,7 +200,7 @@ def test_families_that_embed_otherwise_or_norm_at_the_end(name: str) -> None:
     changes = {"embedding_size": 16} if name == "albert" else {}
     words = {token: place for place, token in enumerate(VOCABULARY)}
     stock = family(name, num_labels=2, pad_token_id=0, **changes)
-    model = AdaptiveModel(stock, BertTokenizer(vocab=words), KINDS["single_label"])
+    model = AdaptiveModel(stock, BertTokenizer(vocab=words), answers.make("single_label"))
     method = ElasticPretrain(groups="all")
     method.grow(model)
     data = batch(rows=6, tokens=30)
@@ -230,7 +229,7 @@ def test_heads_begin_with_the_checkpoints_own(name: str, tmp_path: Path) -> None
     theirs = family(name, AutoModelForMaskedLM)
     theirs.save_pretrained(tmp_path)
     stock = AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=2)
-    model = AdaptiveModel(stock, None, KINDS["single_label"])
+    model = AdaptiveModel(stock, None, answers.make("single_label"))
     model.grow_heads("pretraining", model.depth)
     assert start_words(model, tmp_path)
     data = {name: value for name, value in batch(rows=2, tokens=30).items() if name != "labels"}

@@ -14,12 +14,11 @@ from transformers import (
 )
 
 from paredown.errors import BadSetting
-from paredown.kinds import KINDS
 from paredown.methods import Alternating, Finetune, Joint, SelfDistill, TwoStage
 from paredown.methods._recipe import at_full_depth
 from paredown.methods._stage import Progress
 from paredown.model import AdaptiveModel
-from paredown.registry import methods
+from paredown.registry import answers, methods
 from tests.families import outputs
 
 LAYERS = 4
@@ -37,7 +36,7 @@ def tiny(kind="single_label", labels=3):
     stock = own.get(kind, BertForSequenceClassification)
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *[f"word{place}" for place in range(55)]]
     tokenizer = BertTokenizer(vocab={word: place for place, word in enumerate(words)})
-    return AdaptiveModel(stock(config).eval(), tokenizer, KINDS[kind])
+    return AdaptiveModel(stock(config).eval(), tokenizer, answers.make(kind))
 
 
 def batch(kind="single_label", rows=5, tokens=9, labels=3):
@@ -65,7 +64,9 @@ def batch(kind="single_label", rows=5, tokens=9, labels=3):
 def supported_label(row, tokens):
     """Of a span in two places, of yes, of no; two sentences."""
     what = ("span", "yes", "no")[row % 3]
-    return KINDS["supported_span"].label([(1, 2), (3, 3)][: 2 * (row % 3 == 0)], what, {1: True, 4: False}, tokens)
+    return answers.make("supported_span").label(
+        [(1, 2), (3, 3)][: 2 * (row % 3 == 0)], what, {1: True, 4: False}, tokens
+    )
 
 
 def gradients(model, loss):
@@ -177,12 +178,12 @@ def test_label_smoothing_is_the_published_one():
     logits, gold, eps = torch.randn(6, 4), torch.tensor([0, 1, 2, 3, 0, 1]), 0.1
     target = torch.full((6, 4), eps / 3).scatter(1, gold[:, None], 1 - eps)
     expected = -(target * logits.log_softmax(-1)).sum(-1).mean()
-    torch.testing.assert_close(KINDS["single_label"].loss(logits, gold, eps), expected)
+    torch.testing.assert_close(answers.make("single_label").loss(logits, gold, eps), expected)
     with pytest.raises(BadSetting, match="label smoothing needs labels"):
-        KINDS["regression"].loss(torch.zeros(2, 1), torch.zeros(2, 1), 0.1)
+        answers.make("regression").loss(torch.zeros(2, 1), torch.zeros(2, 1), 0.1)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", answers.names())
 @pytest.mark.parametrize("name", [*methods.names(), *methods.aliases()])
 def test_every_method_trains_every_kind_of_answer(name, kind):
     model, data = tiny(kind, labels=outputs(kind)), batch(kind)

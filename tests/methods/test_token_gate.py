@@ -13,12 +13,11 @@ from torch import Tensor
 from paredown import AdaptiveModel, Plan, state
 from paredown.errors import BadSetting
 from paredown.evaluation import metric_named, record
-from paredown.kinds import KINDS
 from paredown.methods import SelfDistill, TokenGate, token_gate
 from paredown.methods._stage import Progress
 from paredown.methods._targets import REACH, STIFF, price_of
 from paredown.methods.token_gate import can_be_veiled, step, veiled
-from paredown.rows import as_rows, encode
+from paredown.registry import answers
 from paredown.training import train
 from tests.families import EXACT, adaptive, batch, outputs, walked
 from tests.methods.test_token_policy import kept_share
@@ -57,7 +56,7 @@ def test_veiled_tokens_are_as_good_as_dropped(family: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "head"),
     [("single_label", "linear:pool=mean"), ("single_label", "attention"), ("single_label", "linear:pool=max")]
-    + [(kind, head) for kind in KINDS if KINDS[kind].per_token for head in ("linear", "attention")],
+    + [(kind, head) for kind in answers.names() if answers.make(kind).per_token for head in ("linear", "attention")],
 )
 @torch.no_grad()
 def test_veiled_answers_are_those_of_dropping(kind: str, head: str, attention: str) -> None:
@@ -201,7 +200,7 @@ def test_exits_after_tokens_are_trained_and_judged_with_the_tokens_that_stay(tmp
     chain = [TokenGate(**QUICK, target_keep=0.5), SelfDistill(epochs=0, exit_epochs=1)]
     report = train(model, chain, rows(60), dev, output=tmp_path, progress=False)
     assert str(model.plan.reduce) == "selector:0.5" and model.plan.exit is not None
-    coded = encode(model.tokenizer, as_rows(dev), model.kind, model.labels)
+    coded = model.encode(dev)
     accuracy = metric_named("accuracy")
     last = report.stages[-1]
     best = next(entry for entry in last.evaluations if entry.step == last.best_step)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from paredown import AdaptiveModel, Plan
+from paredown.answers import collate
 from paredown.errors import BadSetting
 from paredown.methods import SelfDistill, TokenPolicy
 from paredown.methods._stage import Progress
@@ -20,7 +21,6 @@ from paredown.methods.token_policy.importance import importance, rank
 from paredown.methods.token_policy.sampling import Draw, draw, guided, in_use, repeated
 from paredown.model import Trace
 from paredown.registry import methods
-from paredown.rows import as_rows, collate, encode
 from paredown.training import train
 from tests.families import EVERY_TOKEN, adaptive, batch, walked
 from tests.placement import agree
@@ -49,7 +49,7 @@ def labelled(lengths: list[int]) -> dict[str, Tensor]:
 
 def kept_share(model: AdaptiveModel, number: int = 100) -> float:
     """In use: of the tokens of a row, a mean over the layers from the first selector on."""
-    inputs = collate(encode(model.tokenizer, as_rows(rows(number)), model.kind, model.labels), 0)
+    inputs = collate(model.encode(rows(number)), 0)
     answer = model.answer(inputs, Plan(reduce="selector:0.5"))
     length, full = inputs["attention_mask"].sum(1), model.depth.index(model.selector_layers[0])
     return ((answer.tokens - full * length) / ((len(model.depth) - full) * length)).mean().item()
@@ -307,7 +307,7 @@ def test_models_that_do_not_fit_are_refused() -> None:
 @pytest.mark.parametrize("taught", [False, True])
 def test_the_loss_of_a_row_is_its_loss_alone(kind: str, taught: bool) -> None:
     model, method = tiny(kind, dropout=0.0), TokenPolicy()
-    many = collate(encode(model.tokenizer, as_rows(rows(5, kind)), model.kind, model.labels), 0)
+    many = collate(model.encode(rows(5, kind)), 0)
     trace = model.trace(many)
     theirs = torch.randn_like(trace.final) if taught else None
     found = method.row_losses(model, trace, many, theirs)

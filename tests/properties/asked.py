@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paredown.kinds import Kind
+from paredown.answers import Kind
 
 Rows = list[int]
 

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from paredown import AdaptiveModel, Plan, exits, heads
+from paredown.answers import Kind
 from paredown.errors import BadPlan
 from paredown.exits.entropy import normalised_entropy
-from paredown.kinds import KINDS, Kind
+from paredown.registry import answers
 from paredown.registry import exits as exit_rules
 from paredown.registry import heads as head_specs
 from paredown.state import Evidence
@@ -111,7 +112,7 @@ def model_of(family: str, kind: str, head: str) -> AdaptiveModel:
 def rules() -> list[Any]:
     """Every exit rule of the catalogue with every kind of answer it can judge."""
     found = []
-    for kind in KINDS.values():
+    for kind in map(answers.make, answers.names()):
         for name in exit_rules.names():
             fields = {field.name for field in dataclasses.fields(exit_rules[name])}
             tolerance = {"tolerance": 0.5} if kind.name == "regression" and "tolerance" in fields else {}

@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from paredown import AdaptiveModel, Answer, Plan
+from paredown.answers import collate
 from paredown.encoders.walk import Walk
 from paredown.evaluation import record, replay
-from paredown.kinds import KINDS
 from paredown.reducers import FixedShare
-from paredown.registry import methods
-from paredown.rows import collate
+from paredown.registry import answers, methods
 from paredown.state import State
 from tests import placement
 from tests.contracts.reducer_settings import all_reducers, choosing, with_selectors
@@ -34,6 +33,9 @@ NUDGE = 3e-6  # what rounding may do to a state; a choice that this turns is a c
 FAMILIES = ("bert", "distilbert", "modernbert", "mpnet", "roberta")
 SHOWN = ("bert", "distilbert", "modernbert", "roberta")  # whose attention can be watched
 RULES = {"regression": ("patience:1,tolerance=0.5",), "": ("entropy:0.6", "patience:1", "ensemble:0.6")}
+
+
+KINDS = answers.names()
 
 
 def close(model: AdaptiveModel, ours: Answer, theirs: Answer) -> bool:
@@ -93,7 +95,9 @@ class Compared:
 
 def combinations() -> list[Any]:
     """Every reducer with every kind of answer."""
-    return [pytest.param(reducer, kind, id=f"{reducer}-{kind}") for reducer in all_reducers() for kind in KINDS]
+    return [
+        pytest.param(reducer, kind, id=f"{reducer}-{kind}") for reducer in all_reducers() for kind in answers.names()
+    ]
 
 
 @pytest.mark.parametrize("reducer, kind", combinations())
@@ -186,7 +190,7 @@ def test_work_is_counted_as_it_is_done(reducer: Any) -> None:
         assert chosen == before  # a selector looks at all that the layer before had
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", answers.names())
 @pytest.mark.parametrize("reducer", all_reducers(), ids=str)
 def test_replaying_a_record_is_answering(reducer: Any, kind: str, tokenizer: Any) -> None:
     model = with_selectors(adaptive("bert", kind, tokenizer=tokenizer))

@@ -15,9 +15,8 @@ from transformers import AutoModelForSequenceClassification, BertConfig, BertMod
 
 from paredown import AdaptiveModel, Plan
 from paredown.errors import BadBundle, BadSetting
-from paredown.kinds import KINDS
 from paredown.published import load_elasticbert, save_elasticbert
-from paredown.registry import methods
+from paredown.registry import answers, methods
 from tests.families import tiny
 from tests.placement import agree, close
 
@@ -351,7 +350,7 @@ def test_a_round_trip_changes_nothing(depth: int | None, classifiers: int, tmp_p
 
 
 def bert(labels: int = 2) -> AdaptiveModel:
-    return AdaptiveModel(tiny("bert", num_labels=labels), None, KINDS["single_label"]).eval()
+    return AdaptiveModel(tiny("bert", num_labels=labels), None, answers.make("single_label")).eval()
 
 
 @pytest.mark.parametrize("head", [None, "pooler", "shared_pooler"])
@@ -379,7 +378,7 @@ def test_a_head_after_the_last_layer_is_its_answer(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    roberta = AdaptiveModel(tiny("roberta", num_labels=2).eval(), None, KINDS["single_label"])
+    roberta = AdaptiveModel(tiny("roberta", num_labels=2).eval(), None, answers.make("single_label"))
     with pytest.raises(BadSetting, match="RobertaForSequenceClassification"):
         save_elasticbert(roberta, tmp_path / "a")
     for head, layers, complaint in (

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from paredown.answers import collate
 from paredown.errors import BadSetting
-from paredown.rows import collate
 from paredown.tasks import Choices, marked_windows
 from tests.tasks.asking import raw_bytes, word_pieces
 from tests.tasks.choosing import made_choices

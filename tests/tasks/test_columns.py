@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from paredown.answers import Row
 from paredown.errors import BadInput
-from paredown.reading import Reading
-from paredown.rows import Row, as_rows
+from paredown.model import Reading
+from paredown.registry import answers
 from paredown.tasks import read_rows
 
 
@@ -85,6 +86,6 @@ def test_a_text_that_is_not_read_is_told(
 
 def test_rows_in_python_have_the_same_names_as_files() -> None:
     rows = [{"review": "a", "stars": "5"}, {"query": "a", "passage": "b"}, {"phrase": "a", "label": 1}]
-    assert as_rows(rows) == [Row("a", None, "5"), Row("a", "b"), Row("a", None, 1)]
+    assert answers.make("single_label").units(rows) == [Row("a", None, "5"), Row("a", "b"), Row("a", None, 1)]
     with pytest.raises(BadInput, match="row 0: the text could be text or sentence; call them text, pair and label"):
-        as_rows([{"text": "a", "sentence": "b"}])
+        answers.make("single_label").units([{"text": "a", "sentence": "b"}])

@@ -14,10 +14,10 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import BertTokenizer, PreTrainedTokenizerFast
 
+from paredown.answers import Row
 from paredown.errors import BadInput, BadSetting
-from paredown.kinds import KINDS
 from paredown.methods._stage import Stage
-from paredown.rows import Row, encode
+from paredown.registry import answers
 from paredown.tasks import Corpus
 from paredown.tasks import corpus as module
 from paredown.training.batches import Batches, Data, Unlabelled, lengths
@@ -81,7 +81,7 @@ def test_a_row_is_what_the_tokenizer_makes_of_its_parts(bert: Any, tmp_path: Pat
     for row in corpus[:10]:
         one, two = (bert.decode(part) for part in parts(bert, row))
         texts = Row(two, one, "swapped") if row.label else Row(one, two, "in order")
-        (expected,) = encode(bert, [texts], KINDS["single_label"], module.LABELS)
+        (expected,) = answers.make("single_label").encode(bert, [texts], module.LABELS)
         assert row == expected
 
 

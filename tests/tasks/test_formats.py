@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from paredown.answers import Row
 from paredown.errors import BadInput
-from paredown.kinds import kind_named
-from paredown.registry import tasks
-from paredown.rows import Row, label_number
+from paredown.registry import answers, tasks
 from paredown.tasks import read_rows
 
 ROWS = [Row('say "hi", twice', None, "good"), Row("no\x85break\u2028here", None, "bad"), Row("很好", None, "good")]
@@ -127,7 +126,7 @@ def test_guessed_kinds(tmp_path: Path, labels: list, kind: str, names: tuple[str
     found = read_rows(write(tmp_path / "a.jsonl", "".join(lines)))
     assert (found.kind, found.labels, found.rows[0].label) == (kind, names, first)
     for place, row in enumerate(found.rows):
-        label_number(row.label, kind_named(kind), found.labels, place)  # every label found can be counted
+        answers.make(kind).label_number(row.label, found.labels, place)  # every label found can be counted
 
 
 def test_kind_and_labels_can_be_told(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paredown.answers import Row
 from paredown.errors import BadInput
 from paredown.evaluation.metrics import choice_accuracy, metric_named
 from paredown.registry import tasks
-from paredown.rows import Row
 from paredown.tasks import Choices
 from tests.tasks.real_questions import unpacked
 

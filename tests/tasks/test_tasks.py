@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from paredown.answers import Row
 from paredown.errors import BadInput
 from paredown.evaluation.metrics import GROUPED, METRICS, USUAL
-from paredown.kinds import KINDS
-from paredown.registry import tasks
-from paredown.rows import Row
+from paredown.registry import answers, tasks
 from paredown.tasks._reading import METRIC
 
 NAMED = [name for name in tasks.aliases() + ["ag_news", "hyperpartisan", "fastbert"]]
@@ -22,7 +21,7 @@ NAMED = [name for name in tasks.aliases() + ["ag_news", "hyperpartisan", "fastbe
 @pytest.mark.parametrize("name", NAMED)
 def test_what_a_task_says(name: str) -> None:
     task = tasks.make(name)
-    assert task.kind in KINDS and task.version >= 1
+    assert task.kind in answers.names() and task.version >= 1
     assert task.metric == task.metrics[0]
     assert set(task.metrics) <= METRICS.keys() | GROUPED.keys()
     assert len(set(task.labels)) == len(task.labels)

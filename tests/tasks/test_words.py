@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from datasets import ClassLabel, Dataset, Features, Sequence, Value
 
+from paredown.answers import Row
 from paredown.errors import BadInput
-from paredown.reading import Reading
-from paredown.rows import Row
+from paredown.model import Reading
 from paredown.tasks import read_rows
 
 CONLL = """\

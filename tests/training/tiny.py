@@ -11,8 +11,8 @@ from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification, BertTokenizer
 
 from paredown import AdaptiveModel, Plan, Stage
-from paredown.kinds import KINDS
 from paredown.methods._stage import everything
+from paredown.registry import answers
 
 WORDS = "the a movie film plot cast was is good bad fine dull great awful very not and but really quite".split()
 VOCABULARY = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]", *WORDS]
@@ -30,11 +30,11 @@ def tiny(kind: str = "single_label", layers: int = 3, dropout: float = 0.1, head
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
         num_labels=1 if kind == "regression" else 2,
-        problem_type=KINDS[kind].problem_type,
+        problem_type=answers.make(kind).problem_type,
     )
     stock = (BertForTokenClassification if kind == "token_label" else BertForSequenceClassification)(config)
     tokenizer = BertTokenizer(vocab={token: place for place, token in enumerate(VOCABULARY)}, model_max_length=64)
-    model = AdaptiveModel(stock.eval(), tokenizer, KINDS[kind])
+    model = AdaptiveModel(stock.eval(), tokenizer, answers.make(kind))
     if heads:
         model.grow_heads("pooler")
     return model.eval()

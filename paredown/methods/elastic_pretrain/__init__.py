@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from paredown.answers import Encoded, collate
 from paredown.encoders.walk import evaluating
 from paredown.errors import BadInput, BadSetting
 from paredown.heads.pretraining import Pretraining
@@ -20,7 +21,6 @@ from paredown.methods.elastic_pretrain.masking import Masking
 from paredown.methods.joint.equilibrium import equilibrium
 from paredown.model import AdaptiveModel, Between, Trace
 from paredown.registry import heads, methods
-from paredown.rows import Encoded, collate
 
 Exits = dict[int, int]  # layer number -> layers run by then
 

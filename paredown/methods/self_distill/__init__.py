@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from paredown.kinds import Direction
+from paredown.answers import Direction
 from paredown.methods._recipe import Recipe, at_full_depth
 from paredown.methods._stage import Batch, Progress, Stage
 from paredown.model import AdaptiveModel

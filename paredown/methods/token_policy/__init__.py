@@ -97,7 +97,7 @@ class TokenPolicy(TokenRecipe):
             wanted = 1 - rank(scores[layer], free) / free.sum(1, keepdim=True).clamp(min=1)
             distance = (model.keep_logits(state, layer).sigmoid() - wanted).abs() * free
             rows = distance.sum(1) / free.sum(1).clamp(min=1)
-            losses.append(model.kind.averaged(rows, model.kind.counts(batch)).mean())
+            losses.append(model.kind.averaged(rows, model.kind.answer_mask(batch)).mean())
         return torch.stack(losses).sum()
 
     def _policy(self, model: AdaptiveModel, batch: Batch, progress: Progress) -> Tensor:
@@ -134,7 +134,7 @@ class TokenPolicy(TokenRecipe):
             span = losses.new_tensor(spans(model))
             share = (shares * span).sum(1)
             # Samples say little of what stays in use: of tokens that all are kept with 0.4, four in ten or none.
-            used = averaged(in_use(model, batch), model.kind.counts(batch))
+            used = averaged(in_use(model, batch), model.kind.answer_mask(batch))
             stay = (used * span).sum(1).mean()
             price, steering = price_of(model, stay, keep, progress, self.selector_lr)
         better = drawn.advantage(-losses - price * share, self.samples)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paredown.errors import BadInput
-from paredown.reading import Reading
+from paredown.model import Reading
 
 PAIRS = (
     ("sentence1", "sentence2"),

@@ -1,0 +1,15 @@
+"""What a model's answer to one input says, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Prediction:
+    label: Any  # a name; several names; a number; one name per word, None for words that were cut off; an option
+    score: float  # how sure: of the label, of the least sure label or word; the number itself for regression
+    scores: Any  # by label; one such dict per word where every token is answered
+    layers: int = 0  # layers run
+    tokens: int = 0  # token-layers run

@@ -1,0 +1,26 @@
+"""One label of several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from paredown.answers._kind import Kind, cross_entropy
+from paredown.registry import answers
+
+
+@answers.register("single_label")
+@dataclass(frozen=True)
+class SingleLabel(Kind):
+    problem_type: ClassVar[str | None] = "single_label_classification"
+
+    def log_probs(self, logits: Tensor) -> Tensor:
+        return logits.float().log_softmax(-1).unsqueeze(1)
+
+    def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        return cross_entropy(logits.float(), labels, smoothing)
+
+    def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return (logits.argmax(-1) != labels).float().unsqueeze(1)

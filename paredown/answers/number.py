@@ -1,0 +1,56 @@
+"""A number, or several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from paredown.answers._kind import Direction, Kind
+from paredown.answers._prediction import Prediction
+from paredown.answers._rows import Encoded
+from paredown.errors import BadInput, BadSetting
+from paredown.registry import answers
+
+
+@answers.register("regression")
+@dataclass(frozen=True)
+class Regression(Kind):
+    problem_type = "regression"
+
+    def predicted(self, logits: Tensor) -> Tensor:
+        return logits.float()
+
+    def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        if smoothing:
+            raise BadSetting("label smoothing needs labels, and regression has numbers; leave it at 0")
+        return F.mse_loss(logits.float(), labels.float().view_as(logits))
+
+    def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:
+        error = (logits.float() - labels.float().view_as(logits)).abs()
+        return error.mean(-1, keepdim=True).tanh()
+
+    def distill(
+        self,
+        student: Tensor,
+        teacher: Tensor,
+        mask: Tensor,
+        temperature: float = 1.0,
+        direction: Direction = "forward",
+    ) -> Tensor:
+        return F.mse_loss(student.float(), teacher.float())
+
+    def label_number(self, label: Any, labels: Sequence[str], index: int) -> Any:
+        if label is None:
+            return None
+        try:
+            return [float(value) for value in (label if isinstance(label, (list, tuple)) else [label])]
+        except (TypeError, ValueError):
+            raise BadInput(f"row {index}: label {label!r} is not a number") from None
+
+    def decode(self, row: Encoded, logits: Tensor, labels: Sequence[str]) -> Prediction:
+        values = logits.flatten().tolist()
+        return Prediction(values[0] if len(values) == 1 else values, values[0], dict(zip(labels, values, strict=True)))
