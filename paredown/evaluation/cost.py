@@ -15,7 +15,8 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from paredown.encoders.longer import learned_positions
 from paredown.encoders.walk import evaluating
@@ -171,7 +172,7 @@ def _count(model: AdaptiveModel, tokens: int, plan: Plan) -> dict[tuple[str, int
     with _counting(model) as counter:
 
         def mark(*_: Any) -> None:
-            marks.append(counter.get_total_flops())
+            marks.append(counter.flops)
 
         layers = dict.fromkeys(walk.layers)  # ALBERT calls one layer many times
         hooks = [layer.register_forward_pre_hook(mark) for layer in layers]
@@ -184,39 +185,53 @@ def _count(model: AdaptiveModel, tokens: int, plan: Plan) -> dict[tuple[str, int
         found["start", 0] = marks[0]
         for layer in range(model.walk.own):
             found["layer", layer] = marks[2 * layer + 1] - marks[2 * layer]
-        found["classifier", 0] = counter.get_total_flops() - sum(found.values())
+        found["classifier", 0] = counter.flops - sum(found.values())
         state = walk.start(batch, may_drop=plan.reduce is not None)
         way, reducer = model.depth_of(plan), plan.reduce
         for before, layer in zip((None, *way), way, strict=False):
             if reducer is None or layer not in reducer.places(model, way):
                 continue
-            done, seen = counter.get_total_flops(), state
+            done, seen = counter.flops, state
             if reducer.reads_attention and before is not None:
                 seen = walk.step(state, before, watch=True)
-                found["watch", before] = counter.get_total_flops() - done - found["layer", walk.like[before]]
-                done = counter.get_total_flops()
+                found["watch", before] = counter.flops - done - found["layer", walk.like[before]]
+                done = counter.flops
             reducer.keep(seen, layer, model)
-            found["selector", layer] = counter.get_total_flops() - done
+            found["selector", layer] = counter.flops - done
         for layer in range(model.layers):
             if str(layer) in model.heads:
-                before = counter.get_total_flops()
+                before = counter.flops
                 model._ask(layer, state.hidden, state.mask, model.kind.answer_mask(batch))
-                found["head", layer] = counter.get_total_flops() - before
+                found["head", layer] = counter.flops - before
     return found
 
 
+class _Counter(TorchDispatchMode):
+    """FLOPs by torch's own formulas; unlike FlopCounterMode it does not follow modules, which takes most of the time."""
+
+    flops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        if formula := flop_registry.get(func.overloadpacket):
+            self.flops += formula(*args, **kwargs, out_val=out)
+        return out
+
+
 @contextmanager
-def _counting(model: AdaptiveModel) -> Iterator[FlopCounterMode]:
+def _counting(model: AdaptiveModel) -> Iterator[_Counter]:
     """Attention as plain products, which is how the counter can see it on every device."""
     config, stock = model.config, model.stock
     usual = getattr(config, "_attn_implementation", "eager")
     plain = usual in ("eager", "sdpa")
-    # Gradients are on because the counter's hooks fail without them on encoders that pass weights to layers.
+    # Inference mode would hide the products that an operation is made of.
     with (
-        torch.enable_grad(),
+        torch.inference_mode(False),
+        torch.no_grad(),
         evaluating(model),
         sdpa_kernel(SDPBackend.MATH),
-        FlopCounterMode(display=False) as counter,
+        _Counter() as counter,
     ):
         try:
             if not plain:

@@ -78,12 +78,15 @@ def worth(
     measure = metric_named(metric) if isinstance(metric, str) else metric or metric_for(model.kind)
     full = Plan(plan.depth)
     seen = record(model, rows, batch_size, plan)
-    whole = seen if plan.reduce is None else record(model, rows, batch_size, full)
+    cost = Cost.of(model, plan)
+    whole, whole_cost = seen, cost
+    if plan.reduce is not None:
+        whole, whole_cost = record(model, rows, batch_size, full), Cost.of(model, full)
     for one in (seen, whole):
         one.check_finite()
     done = replay(seen, plan.exit)
-    at_full = point(whole, None, measure, Bill(whole, Cost.of(model, full)))
-    at = point(seen, plan.exit, measure, Bill(seen, Cost.of(model, plan)), done)
+    at_full = point(whole, None, measure, Bill(whole, whole_cost))
+    at = point(seen, plan.exit, measure, Bill(seen, cost), done)
     figures = ("score", "layers", "flops", "flops_speedup")
     return Worth(
         plan="full depth" if plan == full else str(plan),

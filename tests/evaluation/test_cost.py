@@ -117,6 +117,13 @@ def test_counting_leaves_the_model_as_it_was() -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+def test_inference_mode_hides_no_work() -> None:
+    model = adaptive("bert")
+    usual = Cost.of(model)
+    with torch.inference_mode():
+        assert Cost.of(model) == usual
+
+
 def test_work_that_is_no_quadratic_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = iter([8, 16, 24, 41])
     monkeypatch.setattr("paredown.evaluation.cost._count", lambda *_: {("layer", 0): next(numbers)})
