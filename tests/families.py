@@ -6,6 +6,7 @@ A family counts when transformers can both classify sequences and fill masks wit
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from paredown.encoders.walk import Walk
 from paredown.errors import CannotWalk
 from paredown.plan import Plan
 from paredown.registry import answers
+from tests.placement import copied
 
 EXACT = "exact"
 EVERY_TOKEN = "exact while every token stays"  # tokens cannot be dropped on the way
@@ -117,16 +119,25 @@ def walked(*verdicts: str) -> list[str]:
 def adaptive(
     family: str,
     kind: str = "single_label",
-    head: str | None = "pooler",
+    head: Any = "pooler",
     tokenizer: Any = None,
     plan: Plan | str | None = None,
     seed: int = 0,
     **changes: Any,
 ) -> AdaptiveModel:
     """A tiny model with heads and doubt, random but large enough for rows to leave at different layers."""
+    made, chance = _adopted(family, kind, head, seed, **{"num_labels": outputs(kind), **changes})
+    torch.set_rng_state(chance)
+    model = copied(made)
+    model.tokenizer, model.plan = tokenizer, Plan.of(plan)
+    return model
+
+
+@lru_cache(64)  # adopting an encoder takes five times as long as copying the model
+def _adopted(family: str, kind: str, head: Any, seed: int, **changes: Any) -> tuple[AdaptiveModel, torch.Tensor]:
+    """A model to be copied, and the state that chance was left in."""
     of_kind = answers.make(kind)
-    changes = {"num_labels": outputs(kind), **changes}
-    model = AdaptiveModel(tiny(family, getattr(transformers, of_kind.auto_class), seed, **changes), tokenizer, of_kind)
+    model = AdaptiveModel(tiny(family, getattr(transformers, of_kind.auto_class), seed, **changes), None, of_kind)
     if head is not None:
         model.grow_heads(head)
         model.grow_doubt()
@@ -138,8 +149,7 @@ def adaptive(
                     alike, own = (torch.Generator().manual_seed(seed + part) for part in (0, 1 + place))
                     noise = torch.randn(parameter.shape, generator=alike) + torch.randn(parameter.shape, generator=own)
                     parameter.copy_(1.5 * noise * parameter.shape[-1] ** -0.5)
-    model.plan = Plan.of(plan)
-    return model.eval()
+    return model.eval(), torch.get_rng_state()
 
 
 def outputs(kind: str) -> int:

@@ -207,7 +207,7 @@ def _count(model: AdaptiveModel, tokens: int, plan: Plan) -> dict[tuple[str, int
 
 
 class _Counter(TorchDispatchMode):
-    """FLOPs by torch's own formulas; unlike FlopCounterMode it does not follow modules, which takes most of the time."""
+    """FLOPs by torch's own formulas. FlopCounterMode also follows modules, which takes most of its time."""
 
     flops = 0
 
