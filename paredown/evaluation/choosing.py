@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from paredown.evaluation.cost import Bill
+from paredown.evaluation.intervals import standard_error
 from paredown.evaluation.metrics import Metric
 from paredown.evaluation.record import Record
-from paredown.evaluation.replay import point, replay, sweep
+from paredown.evaluation.replay import point, points, replay, sweep
 from paredown.evaluation.report import suits
 from paredown.exits import Entropy, Patience
 
-RESAMPLES = 100
 # How near two numbers must be to agree, as shares of the deviation of all answers.
 TOLERANCES = (0.05, 0.1, 0.2, 0.4)
 
@@ -43,21 +42,10 @@ def choose(record: Record, metric: Metric, bill: Bill, max_drop: float) -> Choic
 
 def _costs_at_most(drop: float, record: Record, one: dict[str, Any], full: dict[str, Any], metric: Metric) -> bool:
     lost = full["score"] - one["score"]
-    return lost <= drop and lost + _standard_error(record, one["at"], metric) <= drop
-
-
-def _standard_error(record: Record, rule: Any, metric: Metric) -> float:
-    """Of the difference between the scores under a rule and at full depth, by resampling; 0 for metrics that rank the
-    rows of groups, which cannot be drawn one by one."""
-    if getattr(metric, "of_scores", False):
-        return 0.0
-    ours, labels, _ = record.answers(replay(record, rule).logits, metric)
-    theirs, _, _ = record.answers(record.logits[record.stops[-1]], metric)
-    if (ours == theirs).all():
-        return 0.0
-    random = np.random.default_rng(0)
-    drawn = (random.integers(len(labels), size=len(labels)) for _ in range(RESAMPLES))
-    return float(np.std([metric(ours[some], labels[some]) - metric(theirs[some], labels[some]) for some in drawn]))
+    if lost > drop:
+        return False
+    ours, theirs = (replay(record, rule).logits for rule in (one["at"], None))
+    return lost + standard_error(record, ours, theirs, metric) <= drop
 
 
 def speeds(record: Record, rule: Any, metric: Metric, bill: Bill) -> list[dict[str, Any]]:
@@ -66,7 +54,8 @@ def speeds(record: Record, rule: Any, metric: Metric, bill: Bill) -> list[dict[s
 
 
 def _points(record: Record, rule: Any, metric: Metric, bill: Bill) -> list[dict[str, Any]]:
-    return [{"at": at, **point(record, at, metric, bill)} for _, at in sweep(rule)]
+    rules = [at for _, at in sweep(rule)]
+    return [{"at": at, **found} for at, found in zip(rules, points(record, rules, metric, bill), strict=True)]
 
 
 def _candidates(record: Record) -> list[Any]:

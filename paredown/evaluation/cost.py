@@ -140,24 +140,38 @@ class Bill:
         return self.cost.by_exit(self.record), at_end, stock.double().mean().item()
 
     def of_rows(self, layers: Tensor, exits: bool = True) -> Tensor:
-        """[rows] FLOPs of rows that leave after so many layers; `exits` False: they ran to the end unasked."""
+        """[…, rows] FLOPs of rows that leave after so many layers; `exits` False: they ran to the end unasked."""
         on_the_way, at_end, _ = self.flops
-        return on_the_way.gather(1, layers.unsqueeze(1) - 1).squeeze(1) if exits else at_end
+        return _at(on_the_way, layers) if exits else at_end.expand_as(layers)
 
     def mean(self, layers: Tensor, exits: bool = True) -> dict[str, float]:
         """Mean work of a row, and how many times less it is than the stock model's."""
-        mean = layers.double().mean().item()
-        tokens = self.token_layers.gather(1, layers.unsqueeze(1) - 1).double().mean().item()
-        found = {"layers": mean, "speedup": self._depth / mean, "token_layers": tokens}
+        return {name: value for name, (value,) in self.means(layers.unsqueeze(0), exits).items()}
+
+    def means(self, layers: Tensor, exits: bool = True) -> dict[str, list[float]]:
+        """The same for several [rules, rows] of layers run."""
+        mean = _means(layers)
+        found = {"layers": mean, "speedup": self._depth / mean, "token_layers": _means(_at(self.token_layers, layers))}
         if self.cost is not None:
-            flops = self.of_rows(layers, exits).double().mean().item()
+            flops = _means(self.of_rows(layers, exits))
             found |= {"flops": flops, "flops_speedup": self.flops[2] / flops}
-        return found
+        return {name: values.tolist() for name, values in found.items()}
 
     @property
     def _depth(self) -> int:
         """Layers of the stock model; without a cost, of the plan."""
         return self.record.stops[-1] if self.cost is None else len(self.cost.layers)
+
+
+def _at(table: Tensor, layers: Tensor) -> Tensor:
+    """[…, rows] of [rows, layers run]: each row's entry after so many layers."""
+    rows, depth = table.shape
+    return table.take(layers + (depth * torch.arange(rows) - 1))
+
+
+def _means(counts: Tensor) -> Tensor:
+    """[rules] of [rules, rows] whole numbers, whose sums are exact."""
+    return counts.sum(1).double() / counts.shape[1]
 
 
 def _count(model: AdaptiveModel, tokens: int, plan: Plan) -> dict[tuple[str, int], int]:

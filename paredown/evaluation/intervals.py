@@ -26,14 +26,27 @@ def intervals(
 
     Rows are drawn, with all their tokens; where the metric ranks the rows of a group, groups are.
     """
-    units = len(set(metric.groups)) if hasattr(metric, "groups") else len(record)
-    chosen = np.random.default_rng(seed).integers(0, units, (resamples, units))
+    chosen = _drawn(record, metric, resamples, seed)
     tails = [50 * (1 - level), 50 * (1 + level)]
     found = []
     for logits in answers:
         low, high = np.percentile(resampled(record, logits, metric, chosen), tails)
         found.append((float(low), float(high)))
     return found
+
+
+def standard_error(
+    record: Record, ours: Tensor, theirs: Tensor, metric: Metric, resamples: int = 100, seed: int = 0
+) -> float:
+    """Of the difference between the scores of two sets of logits; drawn as for `intervals`."""
+    chosen = _drawn(record, metric, resamples, seed)
+    return float(np.std(resampled(record, ours, metric, chosen) - resampled(record, theirs, metric, chosen)))
+
+
+def _drawn(record: Record, metric: Any, resamples: int, seed: int) -> np.ndarray:
+    """[resamples, rows], or [resamples, groups] where the metric ranks the rows of a group."""
+    units = len(set(metric.groups)) if hasattr(metric, "groups") else len(record)
+    return np.random.default_rng(seed).integers(0, units, (resamples, units))
 
 
 def resampled(record: Record, logits: Tensor, metric: Metric, chosen: np.ndarray) -> np.ndarray:

@@ -20,6 +20,11 @@ def accuracy(predicted: np.ndarray, labels: np.ndarray) -> float:
     return float(accuracy_score(labels, predicted))
 
 
+def _right(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """[answers] whether all of an answer is right."""
+    return (predicted == labels).reshape(len(labels), -1).all(1)
+
+
 def f1(predicted: np.ndarray, labels: np.ndarray) -> float:
     """Of class 1, as GLUE counts it. Counted here: sklearn's checks take longer, and resampling asks 1000 times."""
     found, real = predicted == 1, labels == 1
@@ -145,6 +150,8 @@ METRICS: dict[str, Metric] = {
     for metric in (accuracy, f1, accuracy_and_f1, micro_f1, matthews, pearson, spearman, correlation)
     + (span_f1, answer_and_support_f1)
 }
+# Of the metrics that are a mean over answers: what is averaged, [answers].
+MEANS: dict[Metric, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {accuracy: _right, span_f1: _overlaps}
 GROUPED: dict[str, Callable[[tuple[str, ...]], Metric]] = {
     "mean_reciprocal_rank": MeanReciprocalRank,
     "choice_accuracy": ChoiceAccuracy,

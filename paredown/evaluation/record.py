@@ -31,8 +31,10 @@ class Record:
     plan: Plan = field(default_factory=Plan)  # the depth and the reducer this was recorded with; it has no exit rule
     dropped_to: Tensor | None = None  # [rows, layers run] tokens left in each layer; None: all
     group: Tensor | None = None  # [rows] the question of each row, where several rows are its options
-    _heard: dict[int, Evidence] = field(default_factory=dict, repr=False, compare=False)
-    _scored: dict[Any, float] = field(default_factory=dict, repr=False, compare=False)
+    # Computed once; a record made from this one by `replace` starts without.
+    _evidence: dict[int, Evidence] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _certainties: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _scored: dict[Any, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.logits[self.stops[-1]])
@@ -69,10 +71,10 @@ class Record:
 
     def evidence(self, layer: int) -> Evidence:
         """What an exit rule sees after so many layers; kept, so that what it computes of it is computed once."""
-        if layer not in self._heard:
-            said = Evidence(self.kind, self.logits[layer], layer, self.counts, self.doubt.get(layer))
-            self._heard[layer] = said
-        return self._heard[layer]
+        if layer not in self._evidence:
+            evidence = Evidence(self.kind, self.logits[layer], layer, self.counts, self.doubt.get(layer))
+            self._evidence[layer] = evidence
+        return self._evidence[layer]
 
     def answers(self, logits: Tensor, metric: Metric) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Predicted and right answers as the metric reads them, and the row each belongs to."""
@@ -90,8 +92,12 @@ class Record:
         return predicted.numpy(), labels.numpy(), row.numpy()
 
     def score(self, logits: Tensor, metric: Metric) -> float:
-        """A metric of any answers to these rows; neighbouring thresholds often give the same ones, scored once."""
+        """A metric of any logits of these rows."""
         predicted, labels, _ = self.answers(logits, metric)
+        return self.score_answers(predicted, labels, metric)
+
+    def score_answers(self, predicted: np.ndarray, labels: np.ndarray, metric: Metric) -> float:
+        """A metric of answers as `answers` gives them; neighbouring thresholds often give the same, scored once."""
         key = (metric, hashlib.blake2b(predicted.tobytes()).digest())
         if key not in self._scored:
             self._scored[key] = float(metric(predicted, labels))

@@ -1,17 +1,19 @@
-"""Any exit rule on recorded logits: what running the model with it would answer, in milliseconds."""
+"""Exit rules on recorded logits: what running the model with them would answer, all thresholds of a rule at once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from paredown.errors import BadPlan
 from paredown.evaluation.cost import Bill, Cost
-from paredown.evaluation.metrics import Metric
+from paredown.evaluation.metrics import MEANS, Metric
 from paredown.evaluation.record import Record
 
 SPEEDS = tuple(round((place / 100) ** 3, 6) for place in range(1, 101))  # dense at the cautious end
@@ -27,35 +29,103 @@ class Replay:
         return torch.bincount(self.layers - 1, minlength=depth).tolist()
 
 
+Answers = tuple[np.ndarray, np.ndarray, np.ndarray]  # predicted [exits, answers, …], labels [answers, …], row [answers]
+
+
+@dataclass(frozen=True)
+class Certainties:
+    """What rules that share a certainty see in a record; their bounds then decide where each row leaves."""
+
+    steps: list[int]  # layers run at every exit; the last one is the end, where all leave
+    values: Tensor  # [exits before the end, rows] in 32 bits; -inf where NaN, which is above no bound
+    outputs: list[Tensor]  # the logits rows leave with at every exit
+    _answers: dict[Metric, Answers] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def _surest(self) -> Tensor:
+        """[rows, exits before the end] the largest certainty so far."""
+        return self.values.cummax(0).values.T.contiguous() if len(self.values) else self.values.T
+
+    def exits(self, rules: Sequence[Any]) -> Tensor:
+        """[rules, rows] the index of the exit that each row leaves at: the first whose certainty is above the bound."""
+        asked, rows = self.steps[:-1], self.values.shape[1]
+        if not asked:
+            return torch.zeros(len(rules), rows, dtype=torch.long)
+        bounds = torch.tensor([rule.bounds(asked) for rule in rules], dtype=torch.float32)  # [rules, exits]
+        first = bounds[:, 0].expand(rows, -1).contiguous()
+        found = torch.searchsorted(self._surest, first, right=True).T.contiguous()  # how many exits a row stays at
+        for rule in (bounds != bounds[:, :1]).any(1).nonzero().flatten().tolist():  # a bound for each layer
+            found[rule] = (self.values <= bounds[rule].unsqueeze(1)).long().cumprod(0).sum(0)
+        return found
+
+    def logits(self, exits: Tensor) -> Tensor:
+        """What rows answer that leave at these exits, [rows]."""
+        found = torch.empty_like(self.outputs[-1])
+        for exit in exits.unique().tolist():
+            found[exits == exit] = self.outputs[exit][exits == exit]
+        return found
+
+    def scores(self, record: Record, exits: Tensor, metric: Metric) -> list[float]:
+        """The metric for each of [rules, rows] exits."""
+        predicted, labels, row = self._answered(record, metric)
+        if metric in MEANS and len(exits) > 1:  # a single one goes to the metric, which refuses what it cannot score
+            each = (MEANS[metric](answers, labels) for answers in predicted)
+            sums = np.stack([np.bincount(row, values, minlength=len(record)) for values in each])  # [exits, rows]
+            return (sums[exits.numpy(), np.arange(len(record))].sum(1) / len(row)).tolist()
+        every = np.arange(len(row))
+        return [record.score_answers(predicted[one[row], every], labels, metric) for one in exits.numpy()]
+
+    def _answered(self, record: Record, metric: Metric) -> Answers:
+        if metric not in self._answers:
+            answers = [record.answers(logits, metric) for logits in self.outputs]
+            self._answers[metric] = np.stack([predicted for predicted, _, _ in answers]), *answers[0][1:]
+        return self._answers[metric]
+
+
 @torch.no_grad()
+def certainties(record: Record, rule: Any) -> Certainties:
+    """Of the rule and all that differ from it in the knob alone; computed once. None: nobody leaves before the end."""
+    key = certainty_key(rule)
+    if key not in record._certainties:
+        record._certainties[key] = _certainties(record, rule)
+    found: Certainties = record._certainties[key]
+    return found
+
+
+def certainty_key(rule: Any) -> Hashable:
+    return None if rule is None else rule.certainty_key
+
+
+def _certainties(record: Record, rule: Any) -> Certainties:
+    *asked, end = record.stops
+    if rule is None:
+        return Certainties([end], torch.empty(0, len(record)), [record.logits[end]])
+    values, outputs = [], []
+    memory = rule.start(len(record), record.lengths.device)
+    for step in asked:
+        evidence = record.evidence(step)
+        outputs.append(rule.answer(evidence, memory))
+        certainty, memory = rule.certainty(evidence, memory)
+        values.append(certainty.masked_fill(certainty.isnan(), float("-inf")))
+    outputs.append(rule.answer(record.evidence(end), memory))
+    return Certainties(record.stops, torch.stack(values), outputs)
+
+
+def _check(record: Record, rule: Any) -> None:
+    if rule is None:
+        return
+    asked = tuple(record.stops[:-1])
+    if not asked:
+        raise BadPlan("no layer before the last has a head, so there is no exit to replay")
+    rule.check(record.kind, asked, bool(record.doubt))
+
+
 def replay(record: Record, rule: Any) -> Replay:
     """Answers and exits of every row under `rule` (None: full depth)."""
-    stops = record.stops
-    layers = torch.full((len(record),), stops[-1])
-    if rule is None:
-        return Replay(record.logits[stops[-1]], layers)
-    if len(stops) < 2:
-        raise BadPlan("no layer before the last has a head, so there is no exit to replay")
-    rule.check(record.kind, tuple(stops[:-1]), bool(record.doubt))
-    logits = torch.empty_like(record.logits[stops[-1]])
-    memory = rule.start(len(record), record.lengths.device)
-    staying = torch.ones(len(record), dtype=torch.bool)
-    for stop in stops:
-        # Rows that have left are asked too: a rule sees each row alone, and what it computes of the evidence is kept.
-        evidence = record.evidence(stop)
-        if stop == stops[-1]:
-            logits[staying] = rule.answer(evidence, memory)[staying]
-            break
-        certainty, after = rule.certainty(evidence, memory)
-        gone = ((certainty > rule.bounds((stop,))[0]) & staying).nonzero().squeeze(1)
-        if len(gone):
-            logits[gone] = rule.answer(evidence, memory)[gone]
-            layers[gone] = stop
-            staying[gone] = False
-            if not bool(staying.any()):
-                break
-        memory = after
-    return Replay(logits, layers)
+    _check(record, rule)
+    seen = certainties(record, rule)
+    (exits,) = seen.exits([rule])
+    return Replay(seen.logits(exits), torch.tensor(seen.steps)[exits])
 
 
 def sweep(rule: Any, speeds: Sequence[float] = SPEEDS) -> list[tuple[float, Any]]:
@@ -68,16 +138,27 @@ def sweep(rule: Any, speeds: Sequence[float] = SPEEDS) -> list[tuple[float, Any]
 
 def curve(record: Record, rules: Sequence[Any], metric: Metric, cost: Cost | None = None) -> list[dict[str, Any]]:
     """Score against cost for several rules, one point each; `speedup` is in layers, `flops_speedup` in FLOPs."""
-    bill = Bill(record, cost)
-    return [point(record, rule, metric, bill) for rule in rules]
+    return points(record, rules, metric, Bill(record, cost))
 
 
-def point(record: Record, rule: Any, metric: Metric, bill: Bill, done: Replay | None = None) -> dict[str, Any]:
+def points(record: Record, rules: Sequence[Any], metric: Metric, bill: Bill) -> list[dict[str, Any]]:
+    """Score and mean cost of every rule; those that share a certainty are judged together."""
+    groups: dict[Hashable, list[Any]] = {}
+    for rule in dict.fromkeys(rules):
+        _check(record, rule)
+        groups.setdefault(certainty_key(rule), []).append(rule)
+    found: dict[Any, dict[str, Any]] = {}
+    for together in groups.values():
+        seen = certainties(record, together[0])
+        exits = seen.exits(together)
+        work = bill.means(torch.tensor(seen.steps)[exits], together[0] is not None)
+        figures = {"score": seen.scores(record, exits, metric), **work}
+        for rule, *values in zip(together, *figures.values(), strict=True):
+            name = "full depth" if rule is None else str(rule)
+            found[rule] = {"rule": name, **dict(zip(figures, values, strict=True))}
+    return [dict(found[rule]) for rule in rules]
+
+
+def point(record: Record, rule: Any, metric: Metric, bill: Bill) -> dict[str, Any]:
     """Score and mean cost of one rule."""
-    done = replay(record, rule) if done is None else done
-    score = record.score(done.logits, metric)
-    return {
-        "rule": str(rule) if rule is not None else "full depth",
-        "score": score,
-        **bill.mean(done.layers, rule is not None),
-    }
+    return points(record, [rule], metric, bill)[0]

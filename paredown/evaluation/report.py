@@ -21,7 +21,7 @@ from paredown.evaluation.intervals import intervals
 from paredown.evaluation.metrics import Metric, metric_for, metric_named
 from paredown.evaluation.questions import encoded_rows
 from paredown.evaluation.record import Record, record
-from paredown.evaluation.replay import SPEEDS, point, replay, sweep
+from paredown.evaluation.replay import SPEEDS, point, points, replay, sweep
 from paredown.evaluation.timing import milliseconds, spread
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
@@ -177,11 +177,13 @@ class _Judge:
     seed: int
 
     def curve(self, rule: Any, speeds: Sequence[float]) -> list[Point]:
-        return [{"speed": speed, **point(self.record, at, self.metric, self.bill)} for speed, at in sweep(rule, speeds)]
+        swept = sweep(rule, speeds)
+        found = points(self.record, [at for _, at in swept], self.metric, self.bill)
+        return [{"speed": speed, **at} for (speed, _), at in zip(swept, found, strict=True)]
 
     def full(self) -> Point:
-        done = replay(self.record, None)
-        return point(self.record, None, self.metric, self.bill, done) | self._interval([done.logits])[0]
+        logits = replay(self.record, None).logits
+        return point(self.record, None, self.metric, self.bill) | self._interval([logits])[0]
 
     def per_layer(self) -> list[Point]:
         """Every head alone: what all rows answer and cost if they leave there, and only there are asked."""
@@ -190,7 +192,7 @@ class _Judge:
         found = []
         for stop, interval in zip(stops, limits, strict=True):
             plan = self.record.plan.but(depth=self.record.depth[:stop])
-            only = dataclasses.replace(self.record, logits={stop: self.record.logits[stop]}, plan=plan, _heard={})
+            only = dataclasses.replace(self.record, logits={stop: self.record.logits[stop]}, plan=plan)
             alone = point(only, None, self.metric, Bill(only, self.bill.cost))
             found.append({**alone, "rule": f"after layer {stop}", **interval})
         return found
@@ -198,14 +200,14 @@ class _Judge:
     def chosen(self, curves: dict[str, list[Point]], own: Any, least: float) -> list[Point]:
         """With interval and histogram; `of` names the curve a point lies on."""
         wanted = [] if own is None else [("", own)]
-        for name, points in curves.items():
-            good = [point for point in points if point["score"] >= least]
+        for name, line in curves.items():
+            good = [at for at in line if at["score"] >= least]
             if good:
-                wanted.append((name, exits.of(min(good, key=lambda point: point["flops"])["rule"])))
+                wanted.append((name, exits.of(min(good, key=lambda at: at["flops"])["rule"])))
         depth, found = self.record.stops[-1], []
         for name, rule in wanted:
             done = replay(self.record, rule)
-            at = point(self.record, rule, self.metric, self.bill, done)
+            at = point(self.record, rule, self.metric, self.bill)
             histogram = {"histogram": done.histogram(depth)}
             found.append({"of": name, **at, **self._interval([done.logits])[0], **histogram})
         return found

@@ -86,7 +86,7 @@ def worth(
         one.check_finite()
     done = replay(seen, plan.exit)
     at_full = point(whole, None, measure, Bill(whole, whole_cost))
-    at = point(seen, plan.exit, measure, Bill(seen, cost), done)
+    at = point(seen, plan.exit, measure, Bill(seen, cost))
     figures = ("score", "layers", "flops", "flops_speedup")
     return Worth(
         plan="full depth" if plan == full else str(plan),

@@ -42,7 +42,10 @@ class Rule(Knob, ABC):
 
     def bounds(self, steps: Sequence[int]) -> tuple[float, ...]:
         """What the certainty must exceed at each of these steps."""
-        return tuple(self._bound(self._at(step)) for step in steps)
+        value = getattr(self, self.knob)
+        if isinstance(value, tuple):  # the first is for one layer run
+            return tuple(self._bound(value[step - 1]) for step in steps)
+        return (self._bound(value),) * len(steps)
 
     def _bound(self, value: float) -> float:
         """The bound that a value of the knob means; as it stands, for a knob on the scale of the certainty."""
@@ -58,11 +61,6 @@ class Rule(Knob, ABC):
                 f"{self.name}.{self.knob} has {len(value)} values, but it is asked after up to {max(asked)} layers; "
                 "give one value, or one for each count of layers run"
             )
-
-    def _at(self, step: int) -> float:
-        """The knob's value after so many layers run."""
-        value = getattr(self, self.knob)
-        return value[step - 1] if isinstance(value, tuple) else value
 
 
 class ProbabilityRule(Rule):

@@ -11,7 +11,7 @@ import torch
 from paredown.answers import IGNORED, SupportedSpan
 from paredown.answers.supported_span import TYPES
 from paredown.evaluation import METRICS, Record, intervals, metric_named
-from paredown.evaluation.intervals import _one_by_one, resampled
+from paredown.evaluation.intervals import _one_by_one, resampled, standard_error
 from paredown.evaluation.metrics import MeanReciprocalRank
 from paredown.registry import answers
 from tests.evaluation.made import sst2
@@ -84,6 +84,26 @@ def test_a_metric_of_ones_own() -> None:
 
     mine, usual = (intervals(seen, [logits], metric, 200)[0] for metric in (half, metric_named("accuracy")))
     assert np.allclose(2 * np.array(mine), usual)
+
+
+def test_the_error_of_a_difference_draws_rows_with_all_their_words() -> None:
+    rows, words = 30, 50
+    labels = torch.zeros(rows, words, dtype=torch.long)
+    right, wrong = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
+    theirs = right.expand(rows, words, 2)
+    ours = theirs.clone()
+    ours[:6] = wrong  # whole rows, as words of a row go wrong together
+    seen = Record(answers.make("token_label"), {1: theirs}, {}, labels, torch.full((rows,), words))
+    accuracy = metric_named("accuracy")
+    assert standard_error(seen, theirs, theirs, accuracy) == 0
+    # A share of 0.2 of 30 rows deviates by 0.073; of 1,500 words drawn one by one it would by 0.010.
+    assert 0.05 < standard_error(seen, ours, theirs, accuracy) < 0.1
+
+
+def test_the_error_of_a_difference_draws_groups_whole() -> None:
+    seen, logits = made("single_label", classes=2)
+    metric = MeanReciprocalRank(tuple(f"question {row // 5}" for row in range(60)))
+    assert standard_error(seen, -logits, logits, metric) > 0
 
 
 def test_groups_are_drawn_whole() -> None:
