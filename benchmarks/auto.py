@@ -37,7 +37,6 @@ def run_one(job: dict[str, Any], weights: Path, rows: dict[str, list]) -> dict[s
 
     from paredown import AdaptiveModel
     from paredown.evaluation import metric_named, record, worth
-    from paredown.evaluation.questions import encoded_rows
     from paredown.training import train
 
     torch.set_num_threads(1)
@@ -62,7 +61,7 @@ def run_one(job: dict[str, Any], weights: Path, rows: dict[str, list]) -> dict[s
             checkpoint_every=10**9,  # a benchmark run is repeated, not resumed
             progress=False,
         )
-    coded = encoded_rows(model, test_rows, chosen.max_length)
+    coded = model.encode(test_rows, chosen.max_length)
     seen = record(model, coded, batch_size=256)
     return {
         **job,
@@ -86,7 +85,7 @@ def at_fewer_layers(seen: Any, metric: Any) -> dict[str, float]:
     from paredown.registry import exits
 
     full = seen.stops[-1]
-    if seen.kind.name == "regression":
+    if seen.kind.numeric:
         points = sorted((float(layers), score) for layers, score in seen.scores(metric).items())
     else:
         found = [replay(seen, exits.make("entropy", threshold=(n / THRESHOLDS) ** 3)) for n in range(THRESHOLDS + 1)]

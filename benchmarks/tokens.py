@@ -128,17 +128,18 @@ def texts(model: Any, rows: list, max_length: int) -> Rows:
 
 
 def questions(model: Any, rows: list, max_length: int) -> Rows:
-    from paredown.evaluation import decode, score_spans
-    from paredown.evaluation.questions import STRIDE
-    from paredown.tasks import windows
+    from paredown.evaluation import score_spans
 
-    shown = windows(model.tokenizer, rows, max_length, STRIDE)
+    kind, shown = model.kind, model.encode(rows, max_length)
 
     def score(seen: Any, logits: Any) -> dict[str, float]:
-        found = score_spans(rows, decode(shown, [its[: len(window)] for window, its in zip(shown, logits)]))
+        parts = [its[: len(window)] for window, its in zip(shown, logits, strict=True)]
+        groups = kind.by_unit(shown)
+        predictions = [kind.decode([shown[at] for at in group], [parts[at] for at in group], ()) for group in groups]
+        found = score_spans(rows, predictions)
         return {"score": found["f1"], "exact": found["exact"]}
 
-    return Rows([window.encoded for window in shown], score)
+    return Rows(shown, score)
 
 
 def run_one(job: dict, weights: Path, data: Path, kept: Path, precision: str, limit: int | None) -> dict:

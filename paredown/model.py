@@ -323,9 +323,9 @@ class AdaptiveModel(Network):
         return prediction.label, prediction.layers
 
     def encode(self, inputs: Any, max_length: int | None = None) -> list[Encoded]:
-        """Token ids for every row, cut at `max_length` (default: as in training, else what the tokenizer allows)."""
-        units = self.kind.units(inputs)
-        return self.kind.encode(self.tokenizer, units, self.labels, max_length or self.reading.max_length)
+        """Token ids for every row, cut at `max_length` (default: as in training, else what the tokenizer allows);
+        questions about a long text become its windows."""
+        return self.kind.rows(self, inputs, max_length)
 
     def at_speed(self, speed: float) -> Plan:
         """The plan at a speed from 0, every layer, to 1, the first exit; 0.5 saves half of the FLOPs that 1 saves on
@@ -347,19 +347,31 @@ class AdaptiveModel(Network):
         batch_size: int = 32,
         max_length: int | None = None,
         speed: float | None = None,
+        **settings: Any,
     ) -> list[Prediction]:
-        """Predictions for texts, pairs, questions with options or a dataset, in the order they came, as a plan says
-        (default: the model's own), or the model's own at a speed."""
-        if self.kind.windowed:
-            asker = "QuestionAnswering and CandidateAnswering"
-            raise BadInput(f"questions are asked through {asker} of paredown.evaluation")
+        """Predictions for texts, pairs, questions or a dataset, in the order they came, as a plan says (default: the
+        model's own), or the model's own at a speed. `settings` are those of the model's kind of answer."""
         if speed is not None:
             if plan is not None:
                 raise BadSetting("plan and speed both say when rows leave; give one")
             plan = self.at_speed(speed)
-        asked = [replace(unit, label=None) for unit in self.kind.units(inputs)]
-        rows = self.encode(asked, max_length)
-        found: dict[int, Prediction] = {}
+        kind = self.kind.but(**settings)
+        units = kind.unlabelled(kind.units(inputs))
+        rows = kind.encode(self.tokenizer, units, self.labels, kind.row_length(self, max_length))
+        answers = self._answers(rows, plan, batch_size)
+        predictions = []
+        for indexes in kind.by_unit(rows):
+            logits, layers, tokens = zip(*[answers[index] for index in indexes], strict=True)
+            prediction = kind.decode([rows[index] for index in indexes], logits, self.labels)
+            work = {"layers": sum(layers), "tokens": sum(tokens), "windows": len(indexes)}
+            predictions.append(replace(prediction, **work))
+        return predictions
+
+    def _answers(
+        self, rows: Sequence[Encoded], plan: Plan | None, batch_size: int
+    ) -> dict[int, tuple[Tensor, int, int]]:
+        """Logits without padding, layers and tokens of every row, by its index."""
+        found: dict[int, tuple[Tensor, int, int]] = {}
         order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
@@ -368,8 +380,7 @@ class AdaptiveModel(Network):
             if bool((bad := not_a_number(answer.logits)).any()):
                 rotten = sorted(chosen[at] for at in bad.nonzero().flatten().tolist())
                 raise NonFiniteAnswer(f"the model answered NaN or infinity for rows {rotten[:10]}")
-            logits = answer.logits.float().cpu()
-            for at, index in enumerate(chosen):
-                work = {"layers": int(answer.layers[at]), "tokens": int(answer.tokens[at])}
-                found[index] = replace(self.kind.decode(rows[index], logits[at : at + 1], self.labels), **work)
-        return [found[index] for index in range(len(rows))]
+            work = zip(answer.logits.float().cpu(), answer.layers.tolist(), answer.tokens.tolist(), strict=True)
+            for index, (logits, layers, tokens) in zip(chosen, work, strict=True):
+                found[index] = (logits[: len(rows[index])] if self.kind.per_token else logits, layers, tokens)
+        return found

@@ -102,7 +102,7 @@ def test_dicts_are_questions_too(model: AdaptiveModel) -> None:
     named = {"question": "why?", "options": ["so", "no"], "label": "no"}
     assert CHOICE.units(named)[0].label == 1
     assert model.predict(plain) == model.predict(ASKED)
-    with pytest.raises(BadInput, match="row 0: expected a text"):
+    with pytest.raises(BadSetting, match="a Choices is for models of choice or marked; this one answers single_label"):
         adaptive("bert", tokenizer=model.tokenizer).predict(ASKED)
     with pytest.raises(BadInput, match="batch\\['group'\\]"):
         model.answer(batch(99, [5, 4]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from paredown.cli import COMMANDS, command
 from paredown.registry import answers, exits, heads, methods, reducers
+from tests.contracts import test_answers as answers_contract
 from tests.contracts import test_exits as contract
 from tests.families import tiny
 
@@ -47,7 +49,7 @@ def test_the_readme_example_is_short() -> None:
 def test_the_worked_exit_rule_keeps_the_contract(monkeypatch: Any, tmp_path: Path) -> None:
     """CONTRIBUTING's rule, registered for a moment, goes through what every rule goes through."""
     monkeypatch.setattr(exits, "_classes", dict(exits._classes))
-    (source,) = blocks("CONTRIBUTING.md")
+    source, _ = blocks("CONTRIBUTING.md")
     (tmp_path / "gini.py").write_text(source, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     importlib.import_module("gini")
@@ -63,6 +65,25 @@ def test_the_worked_exit_rule_keeps_the_contract(monkeypatch: Any, tmp_path: Pat
     contract.test_tokens_nobody_asks_about_do_not_matter(rule)
     contract.test_is_json_and_short_text(rule)
     contract.test_regression_suits_it_or_it_says_what_does(rule)
+
+
+def test_the_worked_kind_of_answer_keeps_the_contract(monkeypatch: Any, tmp_path: Path) -> None:
+    """CONTRIBUTING's kind, registered for a moment, goes through what every kind goes through."""
+    monkeypatch.setattr(answers, "_classes", dict(answers._classes))
+    _, source = blocks("CONTRIBUTING.md")
+    (tmp_path / "ranking.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("ranking")
+    for name, promise in vars(answers_contract).items():
+        if name.startswith("test_") and "name" in inspect.signature(promise).parameters:
+            promise("ranking", *([tmp_path / "run"] if "tmp_path" in inspect.signature(promise).parameters else []))
+    model = answers_contract.model_of("ranking")
+    (question, *_) = answers_contract.asked(model)
+    (found,) = model.predict([question], most=2)
+    assert (
+        len(found.label) == 2
+        and found.scores[found.label[0]] >= found.scores[found.label[1]] == sorted(found.scores.values())[-2]
+    )
 
 
 PAGES = [

@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from paredown import AdaptiveModel, Plan
+from paredown.answers._length import check_length, longest_row
 from paredown.cli import main
 from paredown.encoders.longer import can_read, learned_positions, lengthen, lengthened
 from paredown.errors import BadBundle, BadSetting
-from paredown.evaluation.questions import check_length, longest_row
 from paredown.training import train
 from tests.conftest import WORDS
 from tests.contracts.reducer_settings import all_reducers, with_selectors

@@ -12,8 +12,6 @@ from paredown import AdaptiveModel
 from paredown.bundle import FACTS, _seal
 from paredown.cli import main
 from paredown.errors import BadBundle, BadSetting
-from paredown.evaluation import QuestionAnswering
-from paredown.evaluation.questions import encoded_rows
 from paredown.model import Reading
 from paredown.training import train
 from tests.families import adaptive
@@ -33,7 +31,7 @@ def test_rows_are_cut_as_in_training(trained: AdaptiveModel) -> None:
     assert trained.reading == Reading(max_length=8)
     (said,) = trained.predict([LONG])
     assert said.tokens == 8 * said.layers
-    assert [len(row) for row in encoded_rows(trained, [LONG])] == [8]
+    assert [len(row) for row in trained.encode([LONG])] == [8]
     (longer,) = trained.predict([LONG], max_length=16)
     assert longer.tokens > 8 * longer.layers
 
@@ -48,7 +46,7 @@ def test_training_further_keeps_the_length(trained: AdaptiveModel, tmp_path: Pat
 def test_questions_are_cut_as_in_training(tokenizer: Any) -> None:
     model = adaptive("bert", "span", tokenizer=tokenizer)
     model.reading = Reading(max_length=12)
-    shown = QuestionAnswering(model, stride=4).windows([("good plot", LONG)])
+    shown = model.kind.but(stride=4).rows(model, [("good plot", LONG)])
     assert len(shown) > 1 and max(map(len, shown)) == 12
 
 

@@ -11,21 +11,39 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from paredown.answers._length import longest_row
 from paredown.answers._prediction import Prediction
-from paredown.answers._rows import Encoded, collate, listed, number_of, pairs_of, row_of, token_ids
+from paredown.answers._questions import Choices, Question
+from paredown.answers._rows import (
+    Encoded,
+    Row,
+    are_encoded,
+    as_objects,
+    by_unit,
+    collate,
+    listed,
+    number_of,
+    pairs_of,
+    row_of,
+    token_ids,
+)
 from paredown.errors import BadInput, BadPlan, BadSetting
+from paredown.registry import answers
 
 Direction = Literal["forward", "reverse"]
 LONGEST = 512  # tokens of a row, where nobody says
 RULED_OUT = -1e4  # in 16 bits too; far below any answer that can be
 
 
+@dataclass(frozen=True)
 class Kind(ABC):
     """Base of the kinds: inputs become units, units become rows of token ids, and their logits become predictions."""
 
@@ -35,22 +53,42 @@ class Kind(ABC):
     architecture: ClassVar[str] = ""  # how the class names of checkpoints that were made for it end
     per_token: ClassVar[bool] = False  # logits are [rows, tokens, …], so tokens that were dropped are answered too
     per_word: ClassVar[bool] = False  # texts are words, and each has a label
+    windowed: ClassVar[bool] = False  # rows are windows of a text that a question is about; tokens of it are the answer
     grouped: ClassVar[bool] = False  # several rows are asked together: the options of a question
+    numeric: ClassVar[bool] = False  # answers are numbers: hardly ever equal, and without probabilities
     outputs: ClassVar[tuple[str, ...]] = ()  # what the logits are, where the kind and not the data decides
 
+    asks: ClassVar[type] = Row  # what models of the kind are asked
+    columns: ClassVar[tuple[str | None, str | None]] = (None, None)  # of text and pair in a table; None: guessed
+    records_of: ClassVar[str | None] = None  # the task whose records a table holds, where rows are no texts
+    metric: ClassVar[str] = "accuracy"  # the usual one
+    fields: ClassVar[tuple[str, ...]] = ("label", "score", "scores", "layers", "tokens")  # of a prediction, in a file
+    named_fields: ClassVar[tuple[str, ...]] = ("id",)  # that come before them where rows are named questions
+    label_type: ClassVar[str] = "text"  # of the label in a file: text, number, texts
+    own_scores: ClassVar[bool] = False  # scores are by what a row names itself, its words or options, not by the labels
+
     @property
-    def windowed(self) -> bool:
-        """Whether rows are windows of a text that a question is about; the answer is among their tokens."""
-        return self.per_token and not self.per_word
+    def asks_questions(self) -> bool:
+        return self.asks is not Row
 
     # Inputs
 
     def units(self, inputs: Any) -> list[Any]:
         """What is asked, each on its own: from one text, a list of texts or pairs, a list of dicts, or a dataset."""
-        return [self.unit(item, index) for index, item in enumerate(listed(inputs))]
+        found = []
+        for index, item in enumerate(listed(inputs)):
+            if isinstance(item, (Question, Choices)) and not isinstance(item, self.asks):
+                kinds = " or ".join(name for name in answers.names() if isinstance(item, answers.make(name).asks))
+                raise BadSetting(f"a {type(item).__name__} is for models of {kinds}; this one answers {self.name}")
+            found.append(self.unit(item, index))
+        return found
 
     def unit(self, item: Any, index: int) -> Any:
         return row_of(item, index, per_word=False)
+
+    def unlabelled(self, units: Sequence[Any]) -> list[Any]:
+        """The same without what is said to be right."""
+        return [replace(unit, label=None) for unit in units]
 
     def label_number(self, label: Any, labels: Sequence[str], index: int) -> Any:
         """A label as the model mask them; an unknown one is an error that names the row."""
@@ -59,6 +97,10 @@ class Kind(ABC):
     def usual_length(self, tokenizer: Any) -> int:
         """Tokens of a row at most, where nobody says."""
         return int(min(tokenizer.model_max_length, LONGEST))
+
+    def row_length(self, model: Any, wanted: int | None = None) -> int:
+        """Tokens at which the rows of a model are cut."""
+        return wanted or model.reading.max_length or int(min(LONGEST, longest_row(model)))
 
     def encode(
         self, tokenizer: Any, units: Sequence[Any], labels: Sequence[str], max_length: int | None = None
@@ -75,17 +117,57 @@ class Kind(ABC):
             for index, row in enumerate(units)
         ]
 
+    def rows(self, model: Any, inputs: Any, max_length: int | None = None) -> list[Encoded]:
+        """What a model reads of inputs; rows that are token ids already stay as they are."""
+        if are_encoded(inputs):
+            return list(inputs)
+        return self.encode(model.tokenizer, self.units(inputs), model.labels, self.row_length(model, max_length))
+
+    def by_unit(self, rows: Sequence[Encoded]) -> list[list[int]]:
+        """The indexes of the rows of every unit that is judged, in the order of the units."""
+        return by_unit(rows)
+
     def collate(self, rows: Sequence[Encoded], pad_id: int, device: Any = None, multiple: int = 1) -> dict[str, Tensor]:
         """A padded batch; its width is a multiple of `multiple`."""
         return collate(rows, pad_id, device, multiple)
 
     # Outputs
 
-    def decode(self, row: Encoded, logits: Tensor, labels: Sequence[str]) -> Prediction:
-        """What the logits of one row [1, …] say in words."""
-        probs = self.log_probs(logits)[0].exp()[0].tolist()  # [classes]
+    def but(self, **settings: Any) -> Any:
+        """The kind with other settings, each checked against its field."""
+        return answers.make(self.name, **{**asdict(self), **settings}) if settings else self
+
+    def decode(self, rows: Sequence[Any], logits: Sequence[Tensor], labels: Sequence[str]) -> Prediction:
+        """What the logits of a unit's rows (one, or the windows of a long text) say in words."""
+        probs = self.log_probs(logits[0].unsqueeze(0))[0, 0].exp().tolist()  # [classes]
         best = max(range(len(probs)), key=probs.__getitem__)
         return Prediction(labels[best], probs[best], dict(zip(labels, probs, strict=True)))
+
+    # Judging
+
+    def judging(self, units: Sequence[Any]) -> Kind:
+        """The kind with the settings that these units are judged with."""
+        return self
+
+    def judged(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Predicted and right answers as metrics compare them, and the index of the row each belongs to."""
+        return self.predicted(logits), labels, torch.arange(len(logits))
+
+    def judged_units(self, predictions: Sequence[Any], units: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """The same of units that are read in windows: their predictions, beside what was asked."""
+        return as_objects(predictions), as_objects(units)
+
+    def ranked(self, logits: Tensor) -> Tensor:
+        """[rows] what metrics that rank rows sort by: how likely class 1 is."""
+        return self.log_probs(logits)[:, 0, 1]
+
+    def submitted(self, logits: Tensor, labels: Sequence[str]) -> list[Any]:
+        """One label, or one number, for each row, as submissions to benchmarks want them."""
+        raise BadInput(f"these files hold one answer for each row; {self.name} has several")
+
+    def initial_bias(self, rows: Sequence[Encoded]) -> Tensor | None:
+        """Where new heads start, if not at 0."""
+        return None
 
     # Logits
 
@@ -115,10 +197,6 @@ class Kind(ABC):
     def classes(self, log_probs: Tensor, mask: Tensor | None) -> int | Tensor:
         """How many an item has; [rows, 1 or items] where that differs: the tokens or options that may be it."""
         return int(log_probs.shape[-1]) if mask is None or self.per_word else mask.sum(1, keepdim=True)
-
-    def judged(self, logits: Tensor) -> Tensor:
-        """What metrics compare with the labels."""
-        return self.predicted(logits)
 
     @abstractmethod
     def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:

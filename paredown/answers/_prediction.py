@@ -8,8 +8,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Prediction:
-    label: Any  # a name; several names; a number; one name per word, None for words that were cut off; an option
+    label: Any  # a name; several names; a number; one name per word, None for those cut off; an option; a text
     score: float  # how sure: of the label, of the least sure label or word; the number itself for regression
     scores: Any  # by label; one such dict per word where every token is answered
-    layers: int = 0  # layers run
-    tokens: int = 0  # token-layers run
+    layers: int = 0  # layers run, summed over the windows of a long text
+    tokens: int = 0  # token-layers run, likewise
+    windows: int = 1  # rows that the encoder read of a long text

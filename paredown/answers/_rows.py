@@ -11,10 +11,12 @@ from functools import lru_cache
 from numbers import Integral
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from paredown.answers._columns import Columns, find_columns
+from paredown.answers._questions import Choices, Question
 from paredown.errors import BadInput
 
 IGNORED = -100  # the label of a token nobody asks about, as everywhere in Hugging Face
@@ -25,17 +27,6 @@ class Row:
     text: str | tuple[str, ...]  # words where every token is answered
     pair: str | None = None
     label: Any = None  # a name, a number, several of either, or None
-
-
-@dataclass(frozen=True)
-class Choices:
-    """A question; one of its options is right."""
-
-    id: str
-    context: str  # may be empty
-    question: str
-    options: tuple[str, ...]
-    label: int | None = None  # the right option's index; None where nobody says
 
 
 @dataclass(frozen=True)
@@ -50,6 +41,12 @@ class Encoded:
     options: tuple[Encoded, ...] = ()
     words: tuple[int, ...] | None = None  # the word that each of `first` begins; one that was cut off is missing
     asked: Any = field(default=None, repr=False)  # what it was made from, where answers are decoded with its help
+    unit: int | None = None  # index of the question that it is a window of; None: it is judged alone
+
+    @property
+    def teaches(self) -> bool:
+        """Whether there is something to learn from: a window may not show the right answer."""
+        return True
 
     def __len__(self) -> int:
         return max(map(len, self.options)) if self.options else len(self.ids["input_ids"])
@@ -60,9 +57,28 @@ def flat(rows: Iterable[Encoded]) -> list[Encoded]:
     return [one for row in rows for one in row.options or (row,)]
 
 
+def are_encoded(inputs: Any) -> bool:
+    return isinstance(inputs, Sequence) and len(inputs) > 0 and isinstance(inputs[0], Encoded)
+
+
+def as_objects(values: Sequence[Any]) -> np.ndarray:
+    """[values] as they are; numpy would look into what has a length."""
+    array = np.empty(len(values), dtype=object)
+    array[:] = list(values)
+    return array
+
+
+def by_unit(rows: Sequence[Encoded]) -> list[list[int]]:
+    """The indexes of the rows of every unit that is judged, in the order of the units."""
+    found: dict[int, list[int]] = {}
+    for index, row in enumerate(rows):
+        found.setdefault(index if row.unit is None else row.unit, []).append(index)
+    return [found[unit] for unit in sorted(found)]
+
+
 def listed(inputs: Any) -> Iterable[Any]:
     """Inputs one by one, be they one text, a list or a dataset."""
-    if isinstance(inputs, (str, Mapping, Row, Choices)):
+    if isinstance(inputs, (str, Mapping, Row, Question, Choices)):
         return [inputs]
     if not isinstance(inputs, Iterable):
         raise BadInput(f"expected texts, pairs or a dataset, got {type(inputs).__name__}")

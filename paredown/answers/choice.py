@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paredown.answers._kind import RULED_OUT
+from paredown.answers._kind import RULED_OUT, Kind
 from paredown.answers._prediction import Prediction
-from paredown.answers._rows import Choices, Encoded
+from paredown.answers._questions import Choices
+from paredown.answers._rows import Encoded
 from paredown.answers.label import SingleLabel
 from paredown.encoders.frame import Frame
 from paredown.errors import BadInput, BadSetting
@@ -30,6 +31,10 @@ class Choice(SingleLabel):
     problem_type: ClassVar[str | None] = None
     architecture = "MultipleChoice"
     grouped = True
+    own_scores = True
+    asks = Choices
+    columns = ("question", "context")
+    named_fields = ("id", "letter")
     outputs: ClassVar[tuple[str, ...]] = ("score",)
 
     def unit(self, item: Any, index: int) -> Choices:
@@ -73,9 +78,12 @@ class Choice(SingleLabel):
                 encoded.append(Encoded(label=row.label, options=tuple(options), asked=row))
         return encoded
 
-    def decode(self, row: Encoded, logits: Tensor, labels: Sequence[str]) -> Prediction:
-        options = row.asked.options
-        return super().decode(row, logits[:, : len(options)], options)
+    def decode(self, rows: Sequence[Any], logits: Sequence[Tensor], labels: Sequence[str]) -> Prediction:
+        options = rows[0].asked.options
+        return super().decode(rows, [logits[0][: len(options)]], options)
+
+    def submitted(self, logits: Tensor, labels: Sequence[str]) -> list[Any]:
+        return Kind.submitted(self, logits, labels)
 
     def answer_mask(self, batch: Mapping[str, Tensor]) -> Tensor:
         if "group" not in batch:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from paredown.answers._kind import Kind, cross_entropy
@@ -15,6 +17,12 @@ from paredown.registry import answers
 @dataclass(frozen=True)
 class SingleLabel(Kind):
     problem_type: ClassVar[str | None] = "single_label_classification"
+
+    def judged(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.predicted(logits).flatten(), labels.flatten(), torch.arange(len(logits))
+
+    def submitted(self, logits: Tensor, labels: Sequence[str]) -> list[Any]:
+        return [labels[number] for number in logits.argmax(-1).tolist()]
 
     def log_probs(self, logits: Tensor) -> Tensor:
         return logits.float().log_softmax(-1).unsqueeze(1)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from paredown.answers._kind import Kind, yes_or_no
 from paredown.answers._prediction import Prediction
-from paredown.answers._rows import Encoded, number_of
+from paredown.answers._rows import number_of
 from paredown.registry import answers
 
 
@@ -19,6 +19,8 @@ from paredown.registry import answers
 @dataclass(frozen=True)
 class MultiLabel(Kind):
     problem_type = "multi_label_classification"
+    metric = "micro_f1"
+    label_type = "texts"
 
     def log_probs(self, logits: Tensor) -> Tensor:
         return yes_or_no(logits)
@@ -36,8 +38,8 @@ class MultiLabel(Kind):
         chosen = {number_of(one, labels, index) for one in label}
         return [float(number in chosen) for number in range(len(labels))]
 
-    def decode(self, row: Encoded, logits: Tensor, labels: Sequence[str]) -> Prediction:
-        probs = self.log_probs(logits)[0].exp()  # [labels, no and yes]
+    def decode(self, rows: Sequence[Any], logits: Sequence[Tensor], labels: Sequence[str]) -> Prediction:
+        probs = self.log_probs(logits[0].unsqueeze(0))[0].exp()  # [labels, no and yes]
         scores = dict(zip(labels, probs[:, 1].tolist(), strict=True))
         chosen = [label for label, probability in scores.items() if probability > 0.5]
         return Prediction(chosen, probs.amax(-1).min().item(), scores)

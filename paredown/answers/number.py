@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -20,6 +21,21 @@ from paredown.registry import answers
 @dataclass(frozen=True)
 class Regression(Kind):
     problem_type = "regression"
+    numeric = True
+    metric = "correlation"
+    label_type = "number"
+
+    def ranked(self, logits: Tensor) -> Tensor:
+        return logits[:, 0]
+
+    def submitted(self, logits: Tensor, labels: Sequence[str]) -> list[Any]:
+        if logits.shape[1] > 1:
+            return super().submitted(logits, labels)
+        return logits.float().squeeze(1).tolist()
+
+    def initial_bias(self, rows: Sequence[Encoded]) -> Tensor:
+        """The mean of the labels: heads that start at 0 would spend their training on getting there."""
+        return torch.tensor([row.label for row in rows], dtype=torch.float64).mean(0)
 
     def predicted(self, logits: Tensor) -> Tensor:
         return logits.float()
@@ -51,6 +67,6 @@ class Regression(Kind):
         except (TypeError, ValueError):
             raise BadInput(f"row {index}: label {label!r} is not a number") from None
 
-    def decode(self, row: Encoded, logits: Tensor, labels: Sequence[str]) -> Prediction:
-        values = logits.flatten().tolist()
+    def decode(self, rows: Sequence[Any], logits: Sequence[Tensor], labels: Sequence[str]) -> Prediction:
+        values = logits[0].flatten().tolist()
         return Prediction(values[0] if len(values) == 1 else values, values[0], dict(zip(labels, values, strict=True)))

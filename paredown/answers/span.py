@@ -1,57 +1,77 @@
-"""A span of a text that a question is about."""
+"""A span of a text that a question is about (SQuAD)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from paredown.answers._kind import RULED_OUT, Kind, refuse_smoothing
+from paredown.answers._kind import Kind
+from paredown.answers._pointer import Pointer
+from paredown.answers._prediction import Prediction
+from paredown.answers._questions import Question, check_texts
+from paredown.answers._rows import Encoded, Row
+from paredown.answers._spans import decode_span
+from paredown.answers._windows import Window, windows
+from paredown.errors import BadInput, BadSetting
 from paredown.registry import answers
 
 
 @answers.register("span")
 @dataclass(frozen=True)
-class Span(Kind):
-    """Places in the text, [rows, items]: where an answer starts and ends, or which of the marked tokens it is. Classes
-    are the tokens, of which only some can be the answer.
-
-    Labels are [rows, places, items]: every place that is right, filled up with IGNORED.
-    """
+class Span(Pointer):
+    stride: int = 128  # tokens from the start of one window to that of the next
+    max_answer_length: int = 30  # tokens
+    null_threshold: float | None = None  # stay silent where "no answer" is likelier by more logits; None: never
+    n_best: int = 20  # candidates that are kept
 
     auto_class = "AutoModelForQuestionAnswering"
     architecture = "QuestionAnswering"
-    per_token = True
     outputs: ClassVar[tuple[str, ...]] = ("start", "end")
+    asks = Question
+    columns = ("question", "context")
+    usual_window = 384
+    metric = "span_f1"
+    fields: ClassVar[tuple[str, ...]] = ("answer", "score", "start", "end", "windows", "layers", "tokens")
 
-    def ruled_out(self, logits: Tensor, mask: Tensor) -> Tensor:
-        return logits.masked_fill(~mask.bool().unsqueeze(-1), RULED_OUT)
+    def __post_init__(self) -> None:
+        if min(self.stride, self.max_answer_length, self.n_best) < 1:
+            raise BadSetting(
+                f"stride ({self.stride}), max_answer_length ({self.max_answer_length}) and n_best ({self.n_best}) "
+                "must be at least 1"
+            )
 
-    def log_probs(self, logits: Tensor) -> Tensor:
-        return logits.float().transpose(1, 2).log_softmax(-1)
+    def unit(self, item: Any, index: int) -> Question:
+        """A question, from itself or from a pair of a question and the text to look in; neither may be empty."""
+        if isinstance(item, Row) and item.pair is not None:
+            item = (item.text, item.pair)
+        if isinstance(item, (tuple, list)) and len(item) == 2 and all(isinstance(part, str) for part in item):
+            item = Question(str(index), *item)
+        if not isinstance(item, Question):
+            raise BadInput(f"question {index}: expected a Question, or a question and its text, got {item!r:.80}")
+        return check_texts(item, index, question=item.question, context=item.context)
 
-    def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Minus the log-probability that a place (a start, an end) is one of the right ones, whichever."""
-        refuse_smoothing(smoothing)
-        if labels.shape[1] == 1:  # what the general case comes to, to the last bit
-            return F.cross_entropy(logits.float().transpose(1, 2).flatten(0, 1), labels.flatten())
-        return surprise(self.log_probs(logits), labels).mean()
+    def unlabelled(self, units: Sequence[Any]) -> list[Any]:
+        return [replace(unit, answers=(), spans=(), impossible=False, choice=None) for unit in units]
 
-    def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return misplaced(self.predicted(logits), labels)
+    def encode(
+        self, tokenizer: Any, units: Sequence[Any], labels: Sequence[str], max_length: int | None = None
+    ) -> list[Encoded]:
+        return [
+            self.labelled(window) for window in windows(tokenizer, units, max_length or self.usual_window, self.stride)
+        ]
 
+    def labelled(self, window: Window) -> Window:
+        """The window with the label that this kind learns from."""
+        return window
 
-def surprise(log_probs: Tensor, places: Tensor) -> Tensor:
-    """[rows, items] of [rows, items, tokens]: any of [rows, places, items] will do; 0 where a row has none."""
-    tokens = torch.arange(log_probs.shape[-1], device=log_probs.device)
-    right = (places.unsqueeze(-1) == tokens).any(1)  # [rows, items, tokens]; the same token twice is one
-    nothing = (places < 0).all(1).unsqueeze(-1)
-    return -log_probs.masked_fill(~(right | nothing), float("-inf")).logsumexp(-1)
+    def decode(self, rows: Sequence[Any], logits: Sequence[Tensor], labels: Sequence[str]) -> Prediction:
+        return decode_span(rows, logits, self.n_best, self.max_answer_length, self.null_threshold)
 
-
-def misplaced(said: Tensor, places: Tensor) -> Tensor:
-    """[rows, 1] of what is said [rows, items], the share that is wrong, by the place that fits best."""
-    return (said.unsqueeze(1) != places).float().mean(2).amin(1, keepdim=True)
+    def judging(self, units: Sequence[Question]) -> Kind:
+        """ "No answer" is an answer where it is ever right."""
+        if self.null_threshold is None and any(question.impossible for question in units):
+            return replace(self, null_threshold=0.0)
+        return self

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from scipy.special import expit, softmax
 from torch import Tensor
 
 from paredown.answers._kind import RULED_OUT, Direction, divergence, refuse_smoothing, row_means, yes_or_no
+from paredown.answers._pointer import Pointer, misplaced, surprise
+from paredown.answers._prediction import Prediction
+from paredown.answers._questions import Question
 from paredown.answers._rows import IGNORED
-from paredown.answers.span import Span, misplaced, surprise
+from paredown.answers._spans import Fact, SpanPrediction, checked, decode_span
+from paredown.answers._windows import Window
+from paredown.answers.span import Span
+from paredown.errors import BadSetting
 from paredown.registry import answers
 
 TYPES = ("span", "yes", "no")  # what an answer is, where it need not be a span
@@ -31,9 +39,55 @@ class SupportedSpan(Span):
     type, and for every token whether the sentence that begins there is support.
     """
 
+    support_threshold: float = 0.5  # sentences at least this likely to support the answer are given
+
     auto_class = "AutoModelForTokenClassification"
     architecture = ""
     outputs: ClassVar[tuple[str, ...]] = ("start", "end", *TYPES, "support")
+    metric = "answer_and_support_f1"
+    fields: ClassVar[tuple[str, ...]] = (*Span.fields, "facts")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.support_threshold <= 1:
+            raise BadSetting(f"support_threshold is a probability, 0 to 1, not {self.support_threshold}")
+
+    def labelled(self, window: Window) -> Window:
+        """With the answer's type and the sentences."""
+        first, question = tuple(token for token, _ in window.begins), window.asked
+        if window.label is None:
+            return replace(window, sentences=first)
+        support = {token: question.sentences[which].support for token, which in window.begins}
+        where, what = (window.label, "span") if question.choice is None else ((), question.choice)
+        return replace(window, sentences=first, label=self.label(where, what, support, len(window)))
+
+    def decode(self, rows: Sequence[Any], logits: Sequence[Tensor], labels: Sequence[str]) -> Prediction:
+        """Spans are decoded as ever. Every window judges the whole question's type, so its probabilities are the mean
+        of theirs. A sentence is as likely support as the window that is surest of it says."""
+        scores = [checked(window, outputs, len(self.outputs)) for window, outputs in zip(rows, logits, strict=True)]
+        span = decode_span(
+            rows, [outputs[:, :2] for outputs in logits], self.n_best, self.max_answer_length, self.null_threshold
+        )
+        types = np.mean([softmax(each[0, 2:5]) for each in scores], axis=0)
+        support: dict[int, float] = {}
+        for window, each in zip(rows, scores, strict=True):
+            for token, which in window.begins:
+                support[which] = max(float(expit(each[token, 5])), support.get(which, 0.0))
+        return self._supported(span, rows[0].asked, dict(zip(TYPES, types.tolist())), support)
+
+    def _supported(
+        self, span: SpanPrediction, question: Question, choices: dict[str, float], support: dict[int, float]
+    ) -> SpanPrediction:
+        named: dict[Fact, float] = {}
+        for which, chance in sorted(support.items()):
+            sentence = question.sentences[which]
+            named[sentence.title, sentence.number] = chance
+        facts = tuple(fact for fact, chance in named.items() if chance >= self.support_threshold)
+        found = replace(span, choices=choices, support=named, facts=facts)
+        best = max(TYPES, key=choices.__getitem__)
+        if best == "span":
+            return replace(found, score=span.score * choices["span"])
+        return replace(found, label=best, start=0, end=0, score=choices[best])
 
     def answer_mask(self, batch: Mapping[str, Tensor]) -> Tensor:
         """[rows, tokens, 2]: the tokens that may be the answer, and those that begin a sentence."""
@@ -55,10 +109,6 @@ class SupportedSpan(Span):
         tokens = mask[..., 0].sum(1, keepdim=True)
         return torch.cat([tokens, tokens, torch.full_like(tokens, len(TYPES))], dim=1)
 
-    def judged(self, logits: Tensor) -> Tensor:
-        """[rows, 3 + tokens]: start, end, type; for every token, whether a sentence that begins there is support."""
-        return torch.cat([self.predicted(logits), (logits[..., 5] > 0).long()], dim=1)
-
     def label(self, places: Sequence[Place], what: str, support: Mapping[int, bool], tokens: int) -> list[int]:
         """The label of a row: where the answer is (nowhere, if it is no span), its type, and support by first token."""
         pairs = [*places[:PLACES], *[(IGNORED, IGNORED)] * (PLACES - len(places))]
@@ -75,7 +125,7 @@ class SupportedSpan(Span):
         """Of where (nothing, where the answer is no span), of its type and of the sentences, a row's mean each."""
         refuse_smoothing(smoothing)
         places, types, support = self.parts(labels)
-        where = surprise(Span.log_probs(self, logits[..., :2]), places).mean(1)
+        where = surprise(Pointer.log_probs(self, logits[..., :2]), places).mean(1)
         what = F.cross_entropy(logits[:, 0, 2:5].float(), types, reduction="none")
         each = F.binary_cross_entropy_with_logits(
             logits[..., 5].float(), support.clamp(min=0).float(), reduction="none"

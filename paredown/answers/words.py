@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from paredown.answers._kind import Kind, cross_entropy
@@ -22,9 +23,16 @@ class TokenLabel(Kind):
     architecture = "TokenClassification"
     per_token = True
     per_word = True
+    label_type = "texts"
+    own_scores = True
 
     def answer_mask(self, batch: Mapping[str, Tensor]) -> Tensor:
         return batch["labels"] >= 0 if "labels" in batch else super().answer_mask(batch)
+
+    def judged(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        asked = labels != IGNORED
+        row = torch.arange(len(logits)).unsqueeze(1).expand_as(asked)
+        return self.predicted(logits)[asked], labels[asked], row[asked]
 
     def log_probs(self, logits: Tensor) -> Tensor:
         return logits.float().log_softmax(-1)
@@ -67,11 +75,12 @@ class TokenLabel(Kind):
             encoded.append(Encoded(token_ids(tokens, index), label, first, words=begun, asked=row))
         return encoded
 
-    def decode(self, row: Encoded, logits: Tensor, labels: Sequence[str]) -> Prediction:
-        probs = self.log_probs(logits[:, list(row.first or ())])[0].exp()  # [words, classes]
+    def decode(self, rows: Sequence[Any], logits: Sequence[Tensor], labels: Sequence[str]) -> Prediction:
+        (row,), (outputs,) = rows, logits
+        probs = self.log_probs(outputs[list(row.first)].unsqueeze(0))[0].exp()  # [words, classes]
         best = [labels[number] for number in probs.argmax(-1).tolist()]
         each = [dict(zip(labels, its, strict=True)) for its in probs.tolist()]
-        read, words = row.words or (), range(len(_words(row.asked)))
+        read, words = row.words, range(len(_words(row.asked)))
         names, scores = (dict(zip(read, found, strict=True)) for found in (best, each))
         sure = probs.amax(-1).min().item() if each else 1.0
         return Prediction([names.get(word) for word in words], sure, [scores.get(word) for word in words])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,10 +11,7 @@ from typing import Any, ClassVar
 from rich.table import Table
 
 from paredown.evaluation import (
-    CandidateAnswering,
     HotpotPredictions,
-    QuestionAnswering,
-    score_candidates,
     score_choices,
     score_hotpot,
     score_spans,
@@ -42,9 +39,10 @@ class Asked(ABC):
     task: str | None  # of the catalogue: who says how to score
     files: ClassVar[tuple[str, ...]] = (PREDICTIONS,)
 
-    @abstractmethod
     def ask(self, plan: Plan) -> list[Any]:
-        """An answer for every question, with the layers and tokens it took."""
+        """A prediction for every question, with the layers and tokens it took."""
+        settings = asdict(self.model.kind.judging(self.questions))
+        return self.model.predict(self.questions, plan, BATCH, self.max_length, **settings)
 
     @abstractmethod
     def score(self, said: list[Any]) -> dict[str, float | int]:
@@ -71,7 +69,7 @@ class Asked(ABC):
         """The scores of every plan, and the work for a question."""
         found = []
         for name, said in self.answers.items():
-            layers = sum(one.layers for one in said) / sum(getattr(one, "windows", 1) for one in said)
+            layers = sum(one.layers for one in said) / sum(one.windows for one in said)
             work = {"layers": layers, "token_layers": sum(one.tokens for one in said) / len(said)}
             found.append({"plan": name, **self.score(said), **work})
         return found
@@ -91,12 +89,6 @@ class Asked(ABC):
 
 class Spans(Asked):
     files: ClassVar[tuple[str, ...]] = (PREDICTIONS, N_BEST)
-
-    def ask(self, plan: Plan) -> list[Any]:
-        """ "No answer" is an answer where it is ever right."""
-        silence = 0.0 if any(question.impossible for question in self.questions) else None
-        asking = QuestionAnswering(self.model, self.max_length, null_threshold=silence)
-        return asking.answers(self.questions, plan, BATCH)
 
     def score(self, said: list[Any]) -> dict[str, float | int]:
         headline = tasks.make(self.task).metric if self.task else None
@@ -118,9 +110,6 @@ class SupportedSpans(Spans):
 
 
 class Options(Asked):
-    def ask(self, plan: Plan) -> list[Any]:
-        return self.model.predict(self.questions, plan, BATCH, self.max_length)
-
     def score(self, said: list[Any]) -> dict[str, float | int]:
         return score_choices(self.questions, [one.label for one in said])
 
@@ -128,13 +117,7 @@ class Options(Asked):
         return write_letters(folder, self.questions, [one.label for one in self.own])
 
 
-class Candidates(Asked):
-    def ask(self, plan: Plan) -> list[Any]:
-        return CandidateAnswering(self.model, self.max_length).answers(self.questions, plan, BATCH)
-
-    def score(self, said: list[Any]) -> dict[str, float | int]:
-        return score_candidates(self.questions, said)
-
+class Candidates(Options):
     def write(self, folder: Path) -> list[Path]:
         return write_candidates(folder, self.own)
 

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from paredown.errors import BadInput, BadSetting
-from paredown.evaluation.metrics import USUAL, Metric, metric_named
-from paredown.evaluation.questions import ASKED, row_length
+from paredown.evaluation.metrics import Metric, metric_named
 from paredown.model import AdaptiveModel, Reading
 from paredown.registry import answers, tasks
 from paredown.tasks import Bad, Questions, Read
@@ -97,7 +96,7 @@ class Source:
             return self._of_task(tasks.make(self.task), path, split)
         if not path:
             return None
-        if kind in ASKED:
+        if kind is not None and answers.make(kind).asks_questions:
             raise BadSetting(f"{path}: name the --task that reads its questions: squad, hotpotqa, race, wikihop, …")
         said = self.reading
         with as_flags():
@@ -127,10 +126,10 @@ class Source:
 
     def more(self, path: str, like: Any) -> Any:
         """Rows that need no label: questions in the task's format, texts in any."""
-        if like.kind in ASKED:
+        if answers.make(like.kind).asks_questions:
             return Source(self.task, None, {"train": path}, skip_bad_rows=self.skip_bad_rows).read("train")
         texts = replace(like.reading, label_column=None)
-        kind = "token_label" if like.kind == "token_label" else None
+        kind = like.kind if answers.make(like.kind).per_word else None
         source = Source(None, None, {"train": path}, replace(self.reading, label_column=None), self.skip_bad_rows)
         return source.read("train", kind=kind, usual=texts)
 
@@ -155,7 +154,7 @@ def facts_of(rows: Any, model: AdaptiveModel, max_length: int | None) -> dict[st
         **rows.reading.to_json(),
         "kind": rows.kind,
         "labels": list(rows.labels),
-        "max_length": row_length(model, max_length),
+        "max_length": model.kind.row_length(model, max_length),
         "first_row": first,
     }
 
@@ -172,6 +171,6 @@ def metric_of(rows: Any, task: str | None, ready: Any) -> Metric | None:
 def metrics_of(rows: Any, task: str | None) -> list[str]:
     """The metrics of rows, the headline first; ranked rows have one of their own."""
     if (kind := answers.make(rows.kind)).windowed:
-        return [USUAL[kind.name]]  # of windows; the tasks' own figures are of whole questions
+        return [kind.metric]  # tasks score questions by rules of their own
     own = () if task is None or rows.groups is not None else tasks.make(task).metrics
     return list(own) or [rows.metric]

@@ -14,7 +14,6 @@ from paredown.cli._asked import ASKED, BATCH, Asked
 from paredown.cli._data import Source, metrics_of
 from paredown.errors import BadInput
 from paredown.evaluation import Metric, Worth, metric_named, worth
-from paredown.evaluation.questions import encoded_rows
 from paredown.model import AdaptiveModel
 
 
@@ -35,8 +34,8 @@ class HeldOut:
         else:
             files = {**(source.files or {}), "test": test}
             found = replace(source, files=files).read("test", learnt.labels, learnt.kind, learnt.reading)
-        encoded = encoded_rows(model, found.rows, max_length)
-        if any(row.label is None for row in encoded):
+        encoded = model.encode(found.rows, max_length)
+        if any(row.label is None and row.teaches for row in encoded):
             raise BadInput(f"--test {test}: its rows have no labels to score by")
         return cls(found, encoded, max_length, source.task)
 

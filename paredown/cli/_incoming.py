@@ -17,7 +17,6 @@ from paredown.answers import Choices, Kind, Row
 from paredown.answers._columns import LABEL_NAMES, TEXT_NAMES, Columns, find_columns
 from paredown.cli._data import as_flags
 from paredown.errors import BadInput, BadSetting
-from paredown.evaluation.questions import ASKED
 from paredown.model import Reading
 from paredown.registry import answers, tasks
 from paredown.tasks import Question
@@ -145,7 +144,7 @@ def _named(table: Table) -> tuple[Table, tuple[str, ...]]:
     return replace(table, rows=chain(first, table.rows)), names
 
 
-def open_candidates(given: Input) -> Source:
+def open_records(given: Input) -> Source:
     """Questions in WikiHop's format; its JSON file too. In csv and tsv lists are written as JSON."""
     if given.path.lower().endswith(JSON):
         items = enumerate((record for _, record in numbered_records(Path(given.path))), 1)
@@ -172,7 +171,8 @@ def open_questions(path: str, task: str, kind: Kind) -> Source:
     """The questions of a file in a task's format, such as models of the kind are asked; of RACE a folder too."""
     reader, folder = tasks.make(task), Path(path).is_dir()
     articles = isinstance(reader, Race)
-    alike = ASKED.get(reader.kind) is ASKED[kind.name] and answers.make(reader.kind).grouped == kind.grouped
+    theirs = answers.make(reader.kind or "single_label")
+    alike = theirs.asks is kind.asks and theirs.grouped == kind.grouped
     if not alike or not (articles or isinstance(reader, QuestionFiles)):
         said = f"the task {task} does not ask questions about a text that {kind.name} answers"
         raise BadSetting(f"{said}; leave --task out and name columns")

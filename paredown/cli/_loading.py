@@ -105,7 +105,7 @@ def model_for(
 
 def labels_to_read(model: AdaptiveModel) -> tuple[str, ...]:
     """Those that rows may have, to be scored by a model; numbers have none."""
-    return () if model.kind.name == "regression" else tuple(model.labels)
+    return () if model.kind.numeric else tuple(model.labels)
 
 
 def check_same_kind(model: AdaptiveModel, kind: str | None) -> None:

@@ -113,7 +113,7 @@ class Files:
         if self.task is None or tasks[self.task] is not tasks[benchmark]:
             raise BadSetting(f"--write {benchmark} needs a --task of {benchmark.upper()}: {known}")
         labels = tasks.make(self.task).labels
-        if self.model.kind.name == "single_label" and set(self.model.labels) != set(labels):
+        if not self.model.kind.numeric and set(self.model.labels) != set(labels):
             theirs, ours = ", ".join(labels), ", ".join(self.model.labels[:20])
             raise BadSetting(f"the answers to {self.task} are {theirs}; this bundle answers {ours}")
 
@@ -125,7 +125,7 @@ class Files:
     def points(self) -> list[Point]:
         """Of ElasticBERT: what is asked for, or what both of its scripts sweep; entropy says nothing of numbers, and a
         model without exits runs to its end."""
-        asked, numbers = self.settings, self.model.kind.name == "regression"
+        asked, numbers = self.settings, self.model.kind.numeric
         tolerance = ELASTICBERT_TOLERANCE if numbers and asked.tolerance is None else asked.tolerance
         if asked.threshold is None and asked.patience is None:
             depth = self.model.depth_of(self.plan)

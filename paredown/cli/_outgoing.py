@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from paredown.answers import Kind, SupportedSpan
+from paredown.answers import Kind
 from paredown.bundle import _sync
 from paredown.errors import BadSetting
 from paredown.evaluation import HotpotPredictions
@@ -27,20 +27,12 @@ FORMATS = (".jsonl", ".csv", ".parquet")
 OFFICIAL = ".json"  # of a task's questions: its official prediction file
 GROUP = 10_000  # rows that a parquet file keeps together
 Record = dict[str, Any]  # row, the fields of a prediction, and error where the row is bad
-FIELDS = ("label", "score", "scores", "layers", "tokens")
-SPAN_FIELDS = ("answer", "score", "start", "end", "windows", "layers", "tokens")
 NESTED = ("scores", "facts")  # one cell of JSON in a flat file
-ANSWER_FIELDS = {  # by kind of answer
-    "span": SPAN_FIELDS,
-    "supported_span": (*SPAN_FIELDS, "facts"),
-    "marked": ("answer", "score", "candidate", "windows", "layers", "tokens"),
-}
 
 
 def fields_of(kind: Kind, named: bool = False) -> tuple[str, ...]:
     """What a record says of a row; `named`: rows are questions that have an id, and letters for their options."""
-    name = () if not named else ("id", "letter") if kind.grouped else ("id",)
-    return (*name, *ANSWER_FIELDS.get(kind.name, FIELDS))
+    return (*(kind.named_fields if named else ()), *kind.fields)
 
 
 @dataclass
@@ -85,7 +77,7 @@ class Shape:
 
     def spreads(self, name: str) -> bool:
         """Scores have a column for each label, unless rows differ in whose they are: of words, of their own options."""
-        return name == "scores" and not (self.kind.per_word or self.kind.grouped)
+        return name == "scores" and not self.kind.own_scores
 
     @property
     def names(self) -> list[str]:
@@ -279,8 +271,8 @@ def _to_parquet(part: Path, path: Path, shape: Shape) -> None:
     from pyarrow.parquet import ParquetWriter
 
     number, name = pyarrow.float64(), pyarrow.string()
-    label = {"single_label": name, "choice": name, "regression": number}.get(shape.kind.name, pyarrow.list_(name))
-    if shape.kind.name == "regression" and len(shape.labels) > 1:
+    label = {"text": name, "texts": pyarrow.list_(name), "number": number}[shape.kind.label_type]
+    if label == number and len(shape.labels) > 1:
         label = pyarrow.list_(number)
     whole = dict.fromkeys(("row", "start", "end", "candidate", "windows", "layers", "tokens"), pyarrow.int64())
     types = {"label": label, **dict.fromkeys(("id", "letter", "answer", *NESTED, "error"), name), **whole}
@@ -320,8 +312,8 @@ def _to_official(part: Path, path: Path, shape: Shape) -> None:
     """
     with open(part, encoding="utf-8", newline="\n") as lines:
         said = [record for record in map(json.loads, lines) if record["id"] is not None]
-    texts = {record["id"]: record["letter" if shape.kind.grouped else "answer"] for record in said}
-    if isinstance(shape.kind, SupportedSpan):
+    texts = {record["id"]: record["letter" if "letter" in shape.fields else "answer"] for record in said}
+    if "facts" in shape.fields:
         return HotpotPredictions(texts, {record["id"]: record["facts"] for record in said}).write(path)
     path.write_text(json.dumps(texts, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
 

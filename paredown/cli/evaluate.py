@@ -42,7 +42,6 @@ from paredown.errors import BadInput
 from paredown.evaluation import Cost, Evaluation, metric_named, sweep
 from paredown.evaluation import evaluate as judge
 from paredown.evaluation.plots import can_draw
-from paredown.evaluation.questions import encoded_rows
 from paredown.evaluation.report import fitting_rules
 from paredown.model import AdaptiveModel, Reading
 from paredown.plan import Plan
@@ -106,7 +105,7 @@ def evaluate(
     model, plan = loaded(bundles[-1])
     files = Files(formats, output, task, rows or "", split, settings, model, plan) if formats and output else None
     found = source.read(split, labels_to_read(model), model.kind.name, model.reading)
-    encoded = encoded_rows(model, found.rows, max_length)
+    encoded = model.encode(found.rows, max_length)
     metrics = [metric] if metric else metrics_of(found, task)
     if files is not None:
         files.check(_labelled(encoded), len(found.bad))
@@ -159,7 +158,7 @@ def _show(evaluation: Evaluation, asked: Asked | None, output: Path | None, as_j
 
 
 def _labelled(rows: list[Encoded]) -> bool:
-    return all(row.label is not None for row in rows)
+    return all(row.label is not None or not row.teaches for row in rows)
 
 
 def _write(files: Files, rows: list[Encoded], metrics: list[str], groups: Any, as_json: bool) -> None:
@@ -191,7 +190,7 @@ def _outcome(
     swept = fitting_rules(wanted, model.kind, _asked(model, plan), model.doubt is not None, plan.exit)
     drawn = (PICTURES if swept else PICTURES[:1]) if can_draw() else ()
     names = ["evaluation.json", "curves.csv", *[f"{name}.{ending}" for name in drawn for ending in ("png", "svg")]]
-    names += ASKED[model.kind.name].files if model.kind.name in ASKED else ()
+    names += questions.files if (questions := ASKED.get(model.kind.name)) else ()
     return [f"{rule.name}, {len(sweep(rule))} points" for rule in swept], names
 
 

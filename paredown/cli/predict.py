@@ -14,15 +14,15 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
-from paredown.answers import SupportedSpan, flat
+from paredown.answers import Prediction, flat
+from paredown.answers._length import check_length
 from paredown.bundle import FACTS, sha256
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_forecast, print_json, results
 from paredown.cli._data import AnswerKind, Header, PairColumn
 from paredown.cli._data import TextColumn as Text
-from paredown.cli._incoming import PIPE, Incoming, Input, Source, open_candidates, open_questions, open_source
+from paredown.cli._incoming import PIPE, Incoming, Input, Source, open_questions, open_records, open_source
 from paredown.cli._loading import Device, Dtype, Reduce, changed, check_same_kind, device_named, load_bundle
 from paredown.cli._outgoing import (
-    FIELDS,
     Done,
     Outgoing,
     Record,
@@ -33,12 +33,10 @@ from paredown.cli._outgoing import (
     fields_of,
 )
 from paredown.errors import BadInput, BadSetting, Interrupted, NonFiniteAnswer, OutOfMemory
-from paredown.evaluation.candidates import CandidateAnswering
 from paredown.evaluation.cost import Cost
-from paredown.evaluation.questions import ASKED, QuestionAnswering, check_length, row_length
 from paredown.model import AdaptiveModel, Reading
 from paredown.plan import Plan
-from paredown.tasks import Question
+from paredown.registry import answers
 from paredown.tasks.race import letter
 from paredown.training.guard import Signals, is_out_of_memory
 
@@ -100,11 +98,11 @@ def predict(
     if max_length is not None:
         check_length(model, max_length, "--max-length ")
     max_length = max_length or model.reading.max_length
-    ask = _asking(model, max_length, null_threshold, support_threshold)
+    settings = _settings(model, null_threshold=null_threshold, support_threshold=support_threshold)
     given = Reading(max_length, text_column, pair_column, header=header)
     told = Input(input, given, model.reading, input_format, tuple(id_column or ()), keep_columns)
     source = _source(model, told, task)
-    run = _Run(model.to(where), chosen, source, batch_size, max_length, skip_bad_rows, ask, task)
+    run = _Run(model.to(where), chosen, source, batch_size, max_length, skip_bad_rows, settings, task)
     out: Outgoing = ToPipe()
     if output != PIPE:
         out = ToFile(Path(output), run.shape, _task(bundle, run), restart)
@@ -132,7 +130,7 @@ class _Run:
     batch_size: int
     max_length: int | None
     skip_bad_rows: bool
-    ask: QuestionAnswering | CandidateAnswering | None  # where rows are questions about a text
+    settings: dict[str, Any]  # of the kind of answer
     task: str | None = None  # whose format the questions have
 
     @property
@@ -183,17 +181,8 @@ class _Run:
 
     def _predict(self, rows: list[Any], first: int) -> list[Record]:
         try:
-            if self.ask is None:
-                labels = self.model.predict(rows, self.plan, self.batch_size, self.max_length)
-                records = [{name: getattr(one, name) for name in FIELDS} for one in labels]
-                if self.task is None:
-                    return records
-                letters = [letter(row.options.index(one.label)) for row, one in zip(rows, labels)]
-                return [{"id": row.id, "letter": its, **one} for row, its, one in zip(rows, letters, records)]
-            replies: Any = self.ask.answers(rows, self.plan, self.batch_size)
-            return [
-                {name: getattr(one, "text" if name == "answer" else name) for name in self.fields} for one in replies
-            ]
+            predictions = self.model.predict(rows, self.plan, self.batch_size, self.max_length, **self.settings)
+            return [self._record(*pair) for pair in zip(rows, predictions, strict=True)]
         except NonFiniteAnswer as error:
             raise NonFiniteAnswer(f"{error}, counted from 0 at row {first} of {self.source.name}") from None
         except RuntimeError as error:
@@ -202,6 +191,11 @@ class _Run:
             less = max(self.batch_size // 2, 1)
             said = f"a batch of {self.batch_size} rows does not fit; run it again with --batch-size {less} to go on"
             raise OutOfMemory(said) from None
+
+    def _record(self, row: Any, prediction: Prediction) -> Record:
+        found = {"id": lambda: row.id, "letter": lambda: letter(row.options.index(prediction.label))}
+        found |= {"answer": lambda: prediction.label}
+        return {name: found[name]() if name in found else getattr(prediction, name) for name in self.fields}
 
 
 def _check_files(input: str, output: str, restart: bool, named: bool) -> None:
@@ -232,36 +226,31 @@ def _plan(model: AdaptiveModel, exit: str | None, speed: float | None, reduce: s
     return chosen
 
 
-def _asking(
-    model: AdaptiveModel, max_length: int | None, null_threshold: float | None, support_threshold: float | None
-) -> QuestionAnswering | CandidateAnswering | None:
-    said = {"null_threshold": null_threshold, "support_threshold": support_threshold}
-    given = {name: value for name, value in said.items() if value is not None}
-    if "support_threshold" in given and not isinstance(model.kind, SupportedSpan):
-        raise BadSetting(f"--support-threshold is for bundles of supported_span; this one answers {model.kind.name}")
-    if ASKED.get(model.kind.name) is Question:
-        return QuestionAnswering(model, max_length, **given)  # type: ignore[arg-type]
-    if given:
-        raise BadSetting(f"--null-threshold is for bundles that answer with spans; this one answers {model.kind.name}")
-    return CandidateAnswering(model, max_length) if model.kind.name == "marked" else None
+def _settings(model: AdaptiveModel, **given: Any) -> dict[str, Any]:
+    """What is said of the kind of answer; a kind that knows nothing of it refuses."""
+    settings = {name: value for name, value in given.items() if value is not None}
+    for name in settings:
+        if not hasattr(model.kind, name):
+            kinds = [kind for kind in answers.names() if hasattr(answers.make(kind), name)]
+            flag = f"--{name.replace('_', '-')}"
+            raise BadSetting(f"{flag} is for bundles of {' or '.join(kinds)}; this one answers {model.kind.name}")
+    return settings
 
 
 def _source(model: AdaptiveModel, told: Input, task: str | None) -> Source:
-    text, pair = told.given.text_column, told.given.pair_column
+    text, pair, kind = told.given.text_column, told.given.pair_column, model.kind
     if task is not None:
-        if model.kind.name not in ASKED or text or pair or told.ids or told.keep_all:
+        if not kind.asks_questions or text or pair or told.ids or told.keep_all:
             raise BadSetting(
                 "--task reads questions about a text, for a bundle that answers them; it has no columns to name"
             )
-        return open_questions(told.path, task, model.kind)
-    if model.kind.name == "marked":
+        return open_questions(told.path, task, kind)
+    if kind.records_of is not None:
         if text is not None or pair is not None:
             raise BadSetting("this bundle reads query, candidates and supports; leave --text-column, --pair-column out")
-        return open_candidates(told)
-    if model.kind.name in ASKED:
-        columns = replace(told.given, text_column=text or "question", pair_column=pair or "context")
-        told = replace(told, given=columns)
-    return open_source(told, model.kind)
+        return open_records(told)
+    columns = replace(told.given, text_column=text or kind.columns[0], pair_column=pair or kind.columns[1])
+    return open_source(replace(told, given=columns), kind)
 
 
 def _task(bundle: str, run: _Run) -> dict[str, Any]:
@@ -274,8 +263,8 @@ def _task(bundle: str, run: _Run) -> dict[str, Any]:
         "pair column": run.source.pair,
         "columns kept": list(run.source.kept) or None,
         "max length": run.max_length,
-        "null threshold": getattr(run.ask, "null_threshold", None),
-        "support threshold": getattr(run.ask, "support_threshold", None),
+        "null threshold": run.settings.get("null_threshold"),
+        "support threshold": run.settings.get("support_threshold"),
         "task": run.task,
         "input": Path(run.source.name).name,
         "size of the input": run.source.size,
@@ -346,10 +335,7 @@ def _foresee(run: _Run, before: Done, as_json: bool) -> None:
     chunk = run.source.take(CHUNK * run.batch_size)
     good: list[Any] = [one.row for one in chunk if one.row is not None]
     model = run.model
-    if run.ask is None:
-        lengths = [len(one) for one in flat(model.encode(good, run.max_length))]
-    else:
-        lengths = [len(window) for window in run.ask.windows(good)]
+    lengths = [len(one) for one in flat(model.encode(good, run.max_length))]
     cost = Cost.of(model) if good else None
     found: dict[str, Any] = {
         "input": run.source.name,
@@ -359,7 +345,7 @@ def _foresee(run: _Run, before: Done, as_json: bool) -> None:
         "columns_kept": ", ".join(run.source.kept) or None,
         "kind": model.kind.name,
         "labels": None if model.kind.outputs else model.labels,
-        "max_length": row_length(model, run.max_length),
+        "max_length": model.kind.row_length(model, run.max_length),
         "first_row": {name: value for name, value in asdict(good[0]).items() if value is not None} if good else None,
         "plan": run.plan.to_json(),
         "device": str(model.device),

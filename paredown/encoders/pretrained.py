@@ -321,6 +321,6 @@ def labels_of(kind: Kind, number: int | None, names: list[str] | None) -> list[s
             said = f"a model of the kind {kind.name!r} says {', '.join(kind.outputs)}"
             raise BadSetting(f"{said}, whatever the question; leave labels and num_labels out")
         return list(kind.outputs)
-    if names is None and kind.name == "regression":
+    if names is None and kind.numeric:
         number = number or 1
     return names if names is not None else None if number is None else [f"LABEL_{place}" for place in range(number)]

@@ -1,7 +1,6 @@
 """Record once, replay every plan, score it, count its cost, report it."""
 
-from paredown.evaluation.candidates import CandidateAnswering, Chosen, score_candidates, write_candidates
-from paredown.evaluation.choices import score_choices, write_letters
+from paredown.evaluation.choices import score_choices, write_candidates, write_letters
 from paredown.evaluation.choosing import Choice, choose
 from paredown.evaluation.cost import Bill, Cost, Work
 from paredown.evaluation.elue import Curve, Standing, compare, elue_score
@@ -9,12 +8,10 @@ from paredown.evaluation.frontier import area, front
 from paredown.evaluation.hotpot import HotpotPredictions, score_hotpot
 from paredown.evaluation.intervals import intervals
 from paredown.evaluation.metrics import METRICS, Metric, metric_for, metric_named
-from paredown.evaluation.questions import QuestionAnswering, Reply, score_questions
 from paredown.evaluation.record import Record, record
 from paredown.evaluation.replay import SPEEDS, Replay, curve, replay, sweep
 from paredown.evaluation.report import Evaluation, evaluate
-from paredown.evaluation.spans import SpanAnswer, decode, score_spans, write_predictions
-from paredown.evaluation.support import decode_supported
+from paredown.evaluation.spans import score_spans, write_predictions
 from paredown.evaluation.trivia import score_trivia
 from paredown.evaluation.worth import Worth, worth
 
@@ -22,19 +19,14 @@ __all__ = [
     "METRICS",
     "SPEEDS",
     "Bill",
-    "CandidateAnswering",
     "Choice",
-    "Chosen",
     "Cost",
     "Curve",
     "Evaluation",
     "HotpotPredictions",
     "Metric",
-    "QuestionAnswering",
     "Record",
     "Replay",
-    "Reply",
-    "SpanAnswer",
     "Standing",
     "Work",
     "Worth",
@@ -42,8 +34,6 @@ __all__ = [
     "choose",
     "compare",
     "curve",
-    "decode",
-    "decode_supported",
     "elue_score",
     "evaluate",
     "front",
@@ -52,10 +42,8 @@ __all__ = [
     "metric_named",
     "record",
     "replay",
-    "score_candidates",
     "score_choices",
     "score_hotpot",
-    "score_questions",
     "score_spans",
     "score_trivia",
     "sweep",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from paredown.answers import Choices, MarkedPrediction
 from paredown.errors import BadInput
 from paredown.evaluation.spans import PREDICTIONS, write_files
-from paredown.tasks import Choices
 from paredown.tasks.race import letter
 
 
@@ -29,3 +29,8 @@ def write_letters(folder: str | Path, questions: Sequence[Choices], chosen: Sequ
     """The letter of each chosen option by the question's id, as RACE's own answers are written."""
     letters = {one.id: letter(one.options.index(option)) for one, option in zip(questions, chosen, strict=True)}
     return write_files(folder, {PREDICTIONS: letters})
+
+
+def write_candidates(folder: str | Path, predictions: Sequence[MarkedPrediction]) -> list[Path]:
+    """The candidate chosen by the question's id, as WikiHop's own predictions are written."""
+    return write_files(folder, {PREDICTIONS: {one.id: one.label for one in predictions}})

@@ -214,7 +214,7 @@ def fitted(rule: Any, kind: Kind) -> Any:
     """The rule as a kind of answer needs it: a tolerance is for numbers."""
     if not isinstance(rule, Patience):
         return rule
-    tolerance = (rule.tolerance or ELASTICBERT_TOLERANCE) if kind.name == "regression" else None
+    tolerance = (rule.tolerance or ELASTICBERT_TOLERANCE) if kind.numeric else None
     return dataclasses.replace(rule, tolerance=tolerance)
 
 

@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from paredown.answers import Question, SpanPrediction
+from paredown.answers._questions import is_labelled
+from paredown.answers._spans import Fact
 from paredown.errors import BadInput
-from paredown.evaluation.spans import Fact, SpanAnswer, normalise
-from paredown.tasks import Question
-from paredown.tasks._questions import is_labelled, read_json
+from paredown.evaluation.spans import normalise
+from paredown.tasks._questions import read_json
 
 PREDICTED = "hotpot_predictions.json"
 NOT_IN_WORDS = ("yes", "no", "noanswer")  # right as a whole or not at all
@@ -71,9 +73,9 @@ class HotpotPredictions:
     facts: Mapping[str, Sequence[Fact]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, answers: Iterable[SpanAnswer]) -> HotpotPredictions:
+    def of(cls, answers: Iterable[SpanPrediction]) -> HotpotPredictions:
         said = list(answers)
-        return cls({one.id: one.text for one in said}, {one.id: one.facts for one in said if one.facts is not None})
+        return cls({one.id: one.label for one in said}, {one.id: one.facts for one in said if one.facts is not None})
 
     def write(self, path: str | Path) -> None:
         facts = {key: [list(fact) for fact in some] for key, some in self.facts.items()}

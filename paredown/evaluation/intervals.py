@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from paredown.evaluation.metrics import METRICS, Metric
+from paredown.evaluation.metrics import METRICS, MeanScore, Metric
 from paredown.evaluation.record import Record
 
 Interval = tuple[float, float]
@@ -45,7 +45,7 @@ def standard_error(
 
 def _drawn(record: Record, metric: Any, resamples: int, seed: int) -> np.ndarray:
     """[resamples, rows], or [resamples, groups] where the metric ranks the rows of a group."""
-    units = len(set(metric.groups)) if hasattr(metric, "groups") else len(record)
+    units = len(set(metric.groups)) if hasattr(metric, "groups") else len(record.units)
     return np.random.default_rng(seed).integers(0, units, (resamples, units))
 
 
@@ -54,21 +54,24 @@ def resampled(record: Record, logits: Tensor, metric: Metric, chosen: np.ndarray
     predicted, labels, row = record.answers(logits, metric)
     if hasattr(metric, "groups"):
         return _by_group(predicted, labels, metric, chosen)
+    if isinstance(metric, MeanScore):
+        return metric.each(predicted, labels)[chosen].mean(1)
+    units = len(record.units)
     name = next((name for name, known in METRICS.items() if known is metric), "")
-    if name in FROM_NUMBERS and predicted.size == labels.size == len(record):
+    if name in FROM_NUMBERS and predicted.size == labels.size == units:
         return FROM_NUMBERS[name](predicted.ravel()[chosen], labels.ravel()[chosen])
     if labels.ndim == 1 and name in FROM_TABLE and np.issubdtype(labels.dtype, np.integer):
         classes = int(max(predicted.max(initial=0), labels.max(initial=0))) + 1
         cell = labels * classes + predicted  # where each answer falls in the table of right against predicted
-        if len(record) * classes**2 <= 50_000_000:
-            tallies = np.zeros((len(record), classes**2), np.float32)
+        if units * classes**2 <= 50_000_000:
+            tallies = np.zeros((units, classes**2), np.float32)
             np.add.at(tallies, (row, cell), 1)
-            tables = (_times(chosen, len(record)) @ tallies).reshape(-1, classes, classes).astype(float)
+            tables = (_times(chosen, units) @ tallies).reshape(-1, classes, classes).astype(float)
             return FROM_TABLE[name](tables)
     if name == "micro_f1" and labels.ndim == 2:
         right, said = labels.astype(bool), predicted.astype(bool)
         tallies = np.stack([(right & said).sum(1), said.sum(1) + right.sum(1)], 1).astype(np.float32)
-        both, total = (_times(chosen, len(record)) @ tallies).astype(float).T
+        both, total = (_times(chosen, units) @ tallies).astype(float).T
         return _share(2 * both, total)
     return _one_by_one(predicted, labels, row, metric, chosen)
 

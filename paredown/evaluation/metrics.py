@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import lru_cache
+from typing import Any, ClassVar
 
 import numpy as np
 
-from paredown.answers import IGNORED, Kind, SupportedSpan
+from paredown.answers import Kind, Question
+from paredown.answers._spans import Fact
 from paredown.errors import BadSetting, UnknownName
+from paredown.evaluation.hotpot import answer_overlap, facts_overlap
+from paredown.evaluation.spans import best_over
+from paredown.evaluation.spans import f1 as word_f1
+
+KEPT = 2**18  # scores of answers that are remembered: thresholds ask for the same ones again and again
 
 Metric = Callable[[np.ndarray, np.ndarray], float]  # (predicted, labels) -> score
 
@@ -122,42 +130,64 @@ class ChoiceAccuracy(Grouped):
         return choice_accuracy(scores, labels, self.groups)
 
 
-def span_f1(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Mean overlap of the tokens of two spans, start and end [rows, 2], with the place [rows, places, 2] that fits
-    best; an empty or backward span shares none."""
-    return float(np.mean(_overlaps(predicted, labels)))
+class MeanScore(ABC):
+    """A metric that is the mean of what every prediction scores alone."""
+
+    @abstractmethod
+    def score(self, prediction: Any, asked: Any) -> float: ...
+
+    def each(self, predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """[units]"""
+        return np.array([self.score(*pair) for pair in zip(predicted, labels, strict=True)])
+
+    def __call__(self, predicted: np.ndarray, labels: np.ndarray) -> float:
+        return float(np.mean(self.each(predicted, labels)))
 
 
-def answer_and_support_f1(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Mean of two scores: of answers, whose type must be right and whose spans may overlap, and of all sentences."""
-    places, types, support = SupportedSpan.parts(labels)
-    answers = np.where(places[:, 0, 0] < 0, 1.0, _overlaps(predicted[:, :2], places)) * (predicted[:, 2] == types)
-    asked = support != IGNORED
-    return (float(np.mean(answers)) + f1(predicted[:, 3:][asked], support[asked])) / 2
+@lru_cache(KEPT)
+def _word_f1(text: str, question: Question) -> float:
+    return best_over(word_f1, text, question)
 
 
-def _overlaps(predicted: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """[rows]"""
-    predicted = predicted[:, None]
-    ours, theirs = (spans[..., 1] - spans[..., 0] + 1 for spans in (predicted, places))
-    both = np.minimum(predicted[..., 1], places[..., 1]) - np.maximum(predicted[..., 0], places[..., 0]) + 1
-    shared = np.where((ours > 0) & (places[..., 0] >= 0), np.clip(both, 0, None), 0)
-    return (2 * shared / np.maximum(np.clip(ours, 0, None) + theirs, 1)).max(1)
+@lru_cache(KEPT)
+def _support_f1(text: str, facts: tuple[Fact, ...], question: Question) -> float:
+    right = [(sentence.title, sentence.number) for sentence in question.sentences if sentence.support]
+    answer = max(answer_overlap(text, gold).f1 for gold in question.answers or ("",))
+    return (answer + facts_overlap(facts, right).f1) / 2
 
 
+@dataclass(frozen=True)
+class SpanF1(MeanScore):
+    """Over the words of answers to questions, as SQuAD counts them."""
+
+    __name__: ClassVar[str] = "span_f1"
+
+    def score(self, prediction: Any, asked: Any) -> float:
+        return _word_f1(prediction.label, asked)
+
+
+@dataclass(frozen=True)
+class AnswerAndSupportF1(MeanScore):
+    """Half for the answer, half for the sentences that are given as its support, as HotpotQA counts both."""
+
+    __name__: ClassVar[str] = "answer_and_support_f1"
+
+    def score(self, prediction: Any, asked: Any) -> float:
+        return _support_f1(prediction.label, prediction.facts, asked)
+
+
+span_f1, answer_and_support_f1 = SpanF1(), AnswerAndSupportF1()
 METRICS: dict[str, Metric] = {
     metric.__name__: metric
     for metric in (accuracy, f1, accuracy_and_f1, micro_f1, matthews, pearson, spearman, correlation)
     + (span_f1, answer_and_support_f1)
 }
 # Of the metrics that are a mean over answers: what is averaged, [answers].
-MEANS: dict[Metric, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {accuracy: _right, span_f1: _overlaps}
+MEANS: dict[Metric, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {accuracy: _right}
 GROUPED: dict[str, Callable[[tuple[str, ...]], Metric]] = {
     "mean_reciprocal_rank": MeanReciprocalRank,
     "choice_accuracy": ChoiceAccuracy,
 }
-USUAL = {"single_label": "accuracy", "multi_label": "micro_f1", "regression": "correlation", "token_label": "accuracy"}
-USUAL |= {"span": "span_f1", "supported_span": "answer_and_support_f1", "choice": "accuracy", "marked": "accuracy"}
 
 
 def metric_named(name: str, groups: Sequence[str] | None = None) -> Metric:
@@ -173,4 +203,4 @@ def metric_named(name: str, groups: Sequence[str] | None = None) -> Metric:
 
 def metric_for(kind: Kind) -> Metric:
     """The usual metric of a kind of answer."""
-    return METRICS[USUAL[kind.name]]
+    return METRICS[kind.metric]

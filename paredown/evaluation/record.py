@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import torch
 from torch import Tensor
 
 from paredown.answers import IGNORED, RULED_OUT, Encoded, Kind, collate, flat
+from paredown.answers._questions import is_labelled
+from paredown.answers._rows import by_unit
 from paredown.encoders.walk import evaluating
 from paredown.errors import BadInput, NonFiniteAnswer
 from paredown.evaluation.metrics import Metric
@@ -31,13 +34,25 @@ class Record:
     plan: Plan = field(default_factory=Plan)  # the depth and the reducer this was recorded with; it has no exit rule
     dropped_to: Tensor | None = None  # [rows, layers run] tokens left in each layer; None: all
     group: Tensor | None = None  # [rows] the question of each row, where several rows are its options
+    windows: tuple[Any, ...] = ()  # the rows, where questions are read in windows: what is judged is decoded from them
     # Computed once; a record made from this one by `replace` starts without.
     _evidence: dict[int, Evidence] = field(default_factory=dict, init=False, repr=False, compare=False)
     _certainties: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     _scored: dict[Any, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _decoded: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.logits[self.stops[-1]])
+
+    @cached_property
+    def units(self) -> list[list[int]]:
+        """The indexes of the rows of every unit that is judged."""
+        return by_unit(self.windows) if self.windows else [[index] for index in range(len(self))]
+
+    @property
+    def labelled(self) -> bool:
+        """Whether it is known what is right."""
+        return all(is_labelled(row.asked) for row in self.windows) if self.windows else self.labels is not None
 
     @property
     def stops(self) -> list[int]:
@@ -78,18 +93,41 @@ class Record:
 
     def answers(self, logits: Tensor, metric: Metric) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Predicted and right answers as the metric reads them, and the row each belongs to."""
-        if self.labels is None:
+        if not self.labelled:
             raise BadInput("rows without labels cannot be scored")
-        if getattr(metric, "of_scores", False):  # it ranks rows by how likely class 1 is
-            ranked = logits[:, 0] if self.kind.name == "regression" else self.kind.log_probs(logits)[:, 0, 1]
-            return ranked.numpy(), self.labels.numpy(), np.arange(len(self))
-        predicted, labels, row = self.kind.judged(logits), self.labels, torch.arange(len(self))
-        if self.kind.per_word:
-            asked = labels != IGNORED
-            predicted, labels, row = predicted[asked], labels[asked], row.unsqueeze(1).expand_as(asked)[asked]
-        elif self.kind.name in ("single_label", "choice", "marked"):
-            predicted, labels = predicted.flatten(), labels.flatten()
+        if self.windows:
+            return self.answers_of_units(*self._traced(logits))
+        assert self.labels is not None
+        if getattr(metric, "of_scores", False):  # it ranks rows
+            return self.kind.ranked(logits).numpy(), self.labels.numpy(), np.arange(len(self))
+        predicted, labels, row = self.kind.judged(logits, self.labels)
         return predicted.numpy(), labels.numpy(), row.numpy()
+
+    def answers_of_units(
+        self, outputs: Sequence[Tensor], exits: Sequence[int], kept: dict[Any, Any] | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The same for units of several windows, each of which leaves with `outputs[exit]`. What was decoded is kept:
+        at most thresholds most windows leave where they left at others."""
+        kept = self._decoded if kept is None else kept
+        asked = [self.windows[indexes[0]].asked for indexes in self.units]
+        kind, predictions = self.kind.judging(asked), []
+        for unit, indexes in enumerate(self.units):
+            key = (unit, *[id(outputs[exits[index]]) for index in indexes])
+            if key not in kept:
+                windows = [self.windows[index] for index in indexes]
+                logits = [outputs[exits[index]][index][: len(self.windows[index])] for index in indexes]
+                kept[key] = kind.decode(windows, logits, ())
+            predictions.append(kept[key])
+        return *self.kind.judged_units(predictions, asked), np.arange(len(asked))
+
+    def _traced(self, logits: Tensor) -> tuple[list[Tensor], list[int], dict[Any, Any] | None]:
+        """The outputs that rows may have left with, and which each did; a dict where these are not the record's own,
+        so that nothing is remembered of them."""
+        exits = torch.full((len(self),), len(self.stops))
+        for index, stop in enumerate(self.stops):
+            exits[(logits == self.logits[stop]).flatten(1).all(1)] = index
+        outputs = [*(self.logits[stop] for stop in self.stops), logits]
+        return outputs, exits.tolist(), {} if bool((exits == len(self.stops)).any()) else None
 
     def score(self, logits: Tensor, metric: Metric) -> float:
         """A metric of any logits of these rows."""
@@ -98,6 +136,8 @@ class Record:
 
     def score_answers(self, predicted: np.ndarray, labels: np.ndarray, metric: Metric) -> float:
         """A metric of answers as `answers` gives them; neighbouring thresholds often give the same, scored once."""
+        if predicted.dtype == object:  # predictions, whose bytes are their addresses
+            return float(metric(predicted, labels))
         key = (metric, hashlib.blake2b(predicted.tobytes()).digest())
         if key not in self._scored:
             self._scored[key] = float(metric(predicted, labels))
@@ -126,7 +166,7 @@ def record(model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int = 64, 
         for start in range(0, len(rows), batch_size):
             chosen = [rows[place] for place in order[start : start + batch_size]]
             batch = collate(chosen, model.tokenizer.pad_token_id, model.device)
-            if (right := batch.pop("labels", None)) is not None:
+            if (right := batch.pop("labels", None)) is not None and not model.kind.windowed:
                 labels.append(right)
             said, left = _hear(model, batch, plan)
             heard.append([_kept_evidence(evidence, width, words) for evidence in said])
@@ -148,6 +188,7 @@ def record(model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int = 64, 
         plan,
         None if plan.reduce is None else torch.cat(tokens)[read],
         number if model.kind.grouped else None,
+        tuple(rows) if model.kind.windowed else (),
     )
 
 

@@ -67,6 +67,9 @@ class Certainties:
 
     def scores(self, record: Record, exits: Tensor, metric: Metric) -> list[float]:
         """The metric for each of [rules, rows] exits."""
+        if record.windows:
+            answers = (record.answers_of_units(self.outputs, one) for one in exits.tolist())
+            return [record.score_answers(predicted, labels, metric) for predicted, labels, _ in answers]
         predicted, labels, row = self._answered(record, metric)
         if metric in MEANS and len(exits) > 1:  # a single one goes to the metric, which refuses what it cannot score
             each = (MEANS[metric](answers, labels) for answers in predicted)

@@ -19,7 +19,6 @@ from paredown.evaluation.cost import Bill, Cost, Paper
 from paredown.evaluation.frontier import Point, area, front
 from paredown.evaluation.intervals import intervals
 from paredown.evaluation.metrics import Metric, metric_for, metric_named
-from paredown.evaluation.questions import encoded_rows
 from paredown.evaluation.record import Record, record
 from paredown.evaluation.replay import SPEEDS, point, points, replay, sweep
 from paredown.evaluation.timing import milliseconds, spread
@@ -136,10 +135,10 @@ def evaluate(
     `paper` counts FLOPs as that paper's tool did. Times are measured on `timed_rows` rows for each of `timed_batches`.
     """
     plan = model.plan if plan is None else Plan.of(plan)
-    encoded = encoded_rows(model, rows, max_length)
+    encoded = model.encode(rows, max_length)
     measure = metric_named(metric) if isinstance(metric, str) else metric or metric_for(model.kind)
     seen = record(model, encoded, batch_size, plan)
-    if seen.labels is None:
+    if not seen.labelled:
         raise BadInput("every row needs a label to be evaluated")
     seen.check_finite()
     swept = fitting_rules(rules, seen.kind, tuple(seen.stops[:-1]), bool(seen.doubt), plan.exit)
@@ -152,7 +151,7 @@ def evaluate(
         encoder=model.walk.family,
         kind=model.kind.name,
         metric=getattr(measure, "__name__", str(measure)),
-        rows=len(seen),
+        rows=len(seen.units),
         device=_device(model),
         counted_as=paper or "paredown",
         full=full,

@@ -10,8 +10,8 @@ import string
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from paredown.evaluation.spans import SpanAnswer, score_spans
-from paredown.tasks import Question
+from paredown.answers import Question, SpanPrediction
+from paredown.evaluation.spans import score_spans
 
 TO_SPACES = str.maketrans(dict.fromkeys(string.punctuation + "‘’´", " "))
 
@@ -22,9 +22,9 @@ def parted(text: str) -> str:
 
 
 def score_trivia(
-    questions: Sequence[Question], answers: Sequence[SpanAnswer] | Mapping[str, str]
+    questions: Sequence[Question], answers: Sequence[SpanPrediction] | Mapping[str, str]
 ) -> dict[str, float | int]:
     """`exact` and `f1`, fractions of 1, and `total`; answers as for `score_spans`."""
-    texts = answers if isinstance(answers, Mapping) else {answer.id: answer.text for answer in answers}
+    texts = answers if isinstance(answers, Mapping) else {answer.id: answer.label for answer in answers}
     cleaned = [replace(question, answers=tuple(map(parted, question.answers))) for question in questions]
     return score_spans(cleaned, {key: parted(text) for key, text in texts.items()})

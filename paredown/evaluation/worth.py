@@ -26,7 +26,7 @@ class Worth:
 
     plan: str
     metric: str
-    rows: int
+    rows: int  # units that are judged: rows, or questions with all their windows
     full_score: float  # the plan's layers, no exit, every token
     full_layers: float
     full_flops: float
@@ -35,7 +35,7 @@ class Worth:
     layers: float
     flops: float
     flops_speedup: float
-    exits: list[int]  # rows that left after 1, 2, … layers
+    exits: list[int]  # rows, or windows of long texts, that left after 1, 2, … layers
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -91,7 +91,7 @@ def worth(
     return Worth(
         plan="full depth" if plan == full else str(plan),
         metric=getattr(measure, "__name__", str(measure)),
-        rows=len(seen),
+        rows=len(seen.units),
         **{f"full_{name}": at_full[name] for name in figures},
         **{name: at[name] for name in figures},
         exits=done.histogram(len(seen.depth)),

@@ -43,9 +43,9 @@ class Patience(Rule):
 
     def check(self, kind: Kind, asked: tuple[int, ...], has_doubt: bool) -> None:
         super().check(kind, asked, has_doubt)
-        if kind.name == "regression" and self.tolerance is None:
+        if kind.numeric and self.tolerance is None:
             raise BadPlan("numbers are hardly ever equal: give patience a tolerance, as in patience:4,tolerance=0.1")
-        if kind.name != "regression" and self.tolerance is not None:
+        if not kind.numeric and self.tolerance is not None:
             raise BadPlan(f"patience.tolerance is for numbers; {kind.name} answers are compared exactly, leave it out")
 
     def _bound(self, value: float) -> float:

@@ -118,7 +118,7 @@ def load_elasticbert(
     names = layout.names
     kind, named = _answers(_number(path, tensors, layout), facts, task, num_labels, labels)
     settings = bert_settings(path, tensors, "elasticbert", layers, facts)
-    learned = bool(layout.heads) and layout.classifiers == EACH and kind.name != "regression"
+    learned = bool(layout.heads) and layout.classifiers == EACH and not kind.numeric
     model = adopt(
         path,
         BertForSequenceClassification,

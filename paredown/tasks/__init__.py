@@ -1,9 +1,8 @@
 """Data readers, labels and metrics by name; importing this package registers them all."""
 
-from paredown.tasks._candidates import MarkedWindow, marked_windows
-from paredown.tasks._questions import Choices, Question, Questions
+from paredown.answers import Choices, Question
+from paredown.tasks._questions import Questions
 from paredown.tasks._reading import Bad, Read
-from paredown.tasks._windows import Window, windows
 from paredown.tasks.ag_news import AgNews
 from paredown.tasks.corpus import Corpus
 from paredown.tasks.elue import Elue
@@ -29,7 +28,6 @@ __all__ = [
     "Glue",
     "HotpotQA",
     "Hyperpartisan",
-    "MarkedWindow",
     "Mrqa",
     "Question",
     "Questions",
@@ -41,8 +39,5 @@ __all__ = [
     "TrBert",
     "TriviaQA",
     "WikiHop",
-    "Window",
-    "marked_windows",
     "read_rows",
-    "windows",
 ]

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from paredown.tasks._questions import Fault, Sentence, field_of, readable
+from paredown.answers import Sentence
+from paredown.tasks._questions import Fault, field_of, readable
 
 PIECE = "##"  # a piece that goes on with the word before
 

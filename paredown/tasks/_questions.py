@@ -11,36 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from paredown.answers import Choices
+from paredown.answers import Choices, Question
+from paredown.answers._questions import is_labelled
 from paredown.errors import BadInput
 from paredown.tasks._reading import tell_bad
 
 JSON = (".json", ".json.gz")
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """A sentence of the context that may be asked for as evidence."""
-
-    title: str  # of the paragraph it stands in
-    number: int  # within that paragraph
-    start: int  # characters of the context, [start, end)
-    end: int
-    support: bool
-
-
-@dataclass(frozen=True)
-class Question:
-    id: str
-    question: str
-    context: str
-    answers: tuple[str, ...] = ()  # all accepted texts
-    spans: tuple[tuple[int, int], ...] = ()  # [start, end) characters of answers in the context
-    impossible: bool = False  # the context does not answer it
-    choice: str | None = None  # an answer that is no span: yes, no
-    sentences: tuple[Sentence, ...] = ()
-    protected: tuple[tuple[int, int], ...] = ()  # characters of the context whose tokens must never be dropped
-    any_span: bool = False  # all spans are learnt: any of them may be meant; else the first alone
 
 
 Asked = TypeVar("Asked", Question, Choices)
@@ -95,13 +71,6 @@ def gather_questions(
     if bad:
         tell_bad(f"{source}, {bad[0].place}: {bad[0].reason}", len(bad), len(rows), "question", skip_bad_rows)
     return Questions(str(source), rows, kind, tuple(bad))
-
-
-def is_labelled(asked: Question | Choices) -> bool:
-    """Whether the file says what is right; that nothing is counts too."""
-    if isinstance(asked, Choices):
-        return asked.label is not None
-    return bool(asked.answers or asked.spans or asked.impossible or asked.choice)
 
 
 def field_of(record: Any, name: str, kind: type, what: str, missing: Any = ...) -> Any:

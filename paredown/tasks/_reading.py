@@ -15,11 +15,11 @@ from paredown.answers import IGNORED, Row
 from paredown.answers._columns import Columns
 from paredown.errors import BadInput
 from paredown.model import Reading
+from paredown.registry import answers
 from paredown.tasks._table import Table
 
 WHOLE = re.compile(r"[+-]?\d+")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-METRIC = {"single_label": "accuracy", "multi_label": "micro_f1", "regression": "correlation", "token_label": "accuracy"}
 SEPARATORS = ("|", ";", ",")  # between labels, where several stand in one cell
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Read:
     @property
     def metric(self) -> str:
         """The usual metric of such rows."""
-        return "mean_reciprocal_rank" if self.groups is not None else METRIC[self.kind]
+        return "mean_reciprocal_rank" if self.groups is not None else answers.make(self.kind).metric
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from paredown.answers import Question, Sentence
 from paredown.registry import tasks
 from paredown.tasks._graphs import Span, nodes_of
-from paredown.tasks._questions import BadQuestion, Fault, Question, Questions, Sentence, field_of, readable, text_of
+from paredown.tasks._questions import BadQuestion, Fault, Questions, field_of, readable, text_of
 from paredown.tasks._records import Records
 
 # A paragraph of the context is its title, `: `, its sentences without the white space around them and a space between

@@ -14,7 +14,7 @@ from paredown.answers._columns import TEXT_NAMES, Column, Columns, find_columns
 from paredown.errors import BadInput, BadSetting
 from paredown.model import Reading
 from paredown.registry import answers, tasks
-from paredown.tasks._reading import METRIC, Read, Wanted, gather, tell_several
+from paredown.tasks._reading import Read, Wanted, gather, tell_several
 from paredown.tasks._sentences import TAGS, TOKENS
 from paredown.tasks._table import SUFFIXES, WORD_SUFFIXES, Table, read_table, suffix_of
 
@@ -48,13 +48,14 @@ def read_rows(
     so that an unknown label is an error, and as `usual` their `reading`, so that the same columns are read. Rows with
     the same value in `group_column` are ranked. `config` is the Hub's name for a part of a dataset.
     """
-    if kind is not None and answers.make(kind).name not in METRIC:
-        raise BadSetting(f"{kind} rows are not read from tables; known: {', '.join(METRIC)}")
+    if kind is not None and answers.make(kind).asks_questions:
+        tabular = [name for name in answers.names() if not answers.make(name).asks_questions]
+        raise BadSetting(f"{kind} rows are not read from tables; known: {', '.join(tabular)}")
     usual = usual or Reading()
     header = header if header is not None else usual.header is not False
     separator = label_separator or usual.label_separator
     kind = kind or ("multi_label" if label_separator else None)
-    per_word = None if kind is None else kind == "token_label"
+    per_word = None if kind is None else answers.make(kind).per_word
     if isinstance(source, (str, Path)):
         path = _file(Path(source), split)
         if path is None:
@@ -201,7 +202,7 @@ class Text:
 
     @property
     def metric(self) -> str:
-        return self.metrics[0] if self.metrics else METRIC.get(self.kind or "", "accuracy")
+        return self.metrics[0] if self.metrics else answers.make(self.kind or "single_label").metric
 
     def read(self, root: str | Path = ".", split: str | None = None, skip_bad_rows: bool = False) -> list[Row]:
         return self.load(root, split, skip_bad_rows).rows

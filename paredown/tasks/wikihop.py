@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from paredown.answers._marked_windows import BETWEEN_SUPPORTS
 from paredown.registry import tasks
-from paredown.tasks._candidates import BETWEEN_SUPPORTS
 from paredown.tasks._questions import Choices, Fault, field_of, readable, text_of
 from paredown.tasks._records import Records
 

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from paredown.answers import Encoded, Kind
+from paredown.answers._rows import are_encoded
 from paredown.errors import BadInput
-from paredown.evaluation.questions import are_questions, encoded_rows
 from paredown.methods._stage import MOST_EPOCHS, Stage
 from paredown.model import AdaptiveModel
 
@@ -41,18 +41,17 @@ class Data:
             train, dev = held_out(list(train))
 
         def encoded(inputs: Any, named: str | None) -> Sequence[Encoded]:
-            if are_questions(model, inputs):
-                inputs = encoded_rows(model, inputs, max_length)
-            ready = isinstance(inputs, Sequence) and len(inputs) > 0 and isinstance(inputs[0], Encoded)
-            rows: Any = [] if inputs is None else inputs if ready else model.kind.units(inputs)
+            if inputs is None:
+                return []
+            rows: Any = inputs
+            if not (ready := are_encoded(inputs)):
+                units = model.kind.units(inputs)
+                rows = model.encode(units if named else model.kind.unlabelled(units), max_length)
             looked_at = rows if isinstance(rows, list) else rows[:1]  # what is made when asked for is all alike
-            missing = [place for place, row in enumerate(looked_at) if row.label is None]
+            missing = [index for index, row in enumerate(looked_at) if row.label is None and row.teaches]
             if named and missing:
                 raise BadInput(f"{named} row {missing[0]} has no label; text without labels goes into unlabelled=")
-            if ready:
-                return rows
-            rows = rows if named else [replace(row, label=None) for row in rows]
-            return model.encode(rows, max_length)
+            return rows if ready or named == "dev" else [row for row in rows if row.teaches]
 
         data = cls(encoded(train, "training"), encoded(extra, None), encoded(dev, "dev"))
         if not data.train:

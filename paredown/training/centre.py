@@ -1,4 +1,4 @@
-"""Numbers start at their mean: a new answer that starts at 0 would spend its training on getting there."""
+"""Initialises new heads where their kind of answer wants them: numbers at their mean."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from paredown.model import AdaptiveModel
 
 @torch.no_grad()
 def centre(model: AdaptiveModel, rows: Sequence[Encoded], fresh_heads: Iterable[str]) -> None:
-    """Move what new heads, and a classifier that was never trained, say at first to the mean of the labels."""
-    if model.kind.name != "regression":
+    """Move what new heads, and a classifier that was never trained, say at first to where the kind of answer starts."""
+    mean = model.kind.initial_bias(rows)
+    if mean is None:
         return
-    mean = torch.tensor([row.label for row in rows], dtype=torch.float64).mean(0)
     biases = [model.get_parameter(f"heads.{layer}.out.bias") for layer in fresh_heads]
     for name, value in model.stock.named_parameters():
         outside = not name.startswith(f"{model.stock.base_model_prefix}.")

@@ -12,7 +12,7 @@ from transformers import BertConfig, BertModel
 from paredown import AdaptiveModel
 from paredown.cli import predict as command
 from paredown.cli._outgoing import ToFile
-from paredown.evaluation import HotpotPredictions, QuestionAnswering
+from paredown.evaluation import HotpotPredictions
 from tests.cli.running import records
 from tests.cli.test_questions import run
 from tests.families import adaptive
@@ -69,8 +69,8 @@ def test_train_and_evaluate(encoder: Path, tmp_path: Path, capsys: Any) -> None:
 
 
 def wanted(bundle: Path, number: int, threshold: float = 0.5) -> list[Any]:
-    ask = QuestionAnswering(AdaptiveModel.from_pretrained(bundle), 24, support_threshold=threshold)
-    return ask.answers(hotpot_questions(number))
+    model = AdaptiveModel.from_pretrained(bundle)
+    return model.predict(hotpot_questions(number), max_length=24, support_threshold=threshold)
 
 
 def test_predict_writes_the_official_file(bundle: Path, tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_predict_writes_the_official_file(bundle: Path, tmp_path: Path) -> None:
     assert run("predict", bundle, path, tmp_path / "said.json", "--task", "hotpotqa", *SHORT) == 0
     said = json.loads((tmp_path / "said.json").read_text())
     replies = wanted(bundle, 12)
-    assert said["answer"] == {one.id: one.text for one in replies}
+    assert said["answer"] == {one.id: one.label for one in replies}
     assert said["sp"] == {one.id: [list(fact) for fact in one.facts] for one in replies}
     assert sorted(one.name for one in tmp_path.iterdir()) == ["said.json", "test.json"]
 
@@ -89,7 +89,7 @@ def test_predict_says_all(bundle: Path, tmp_path: Path, ending: str) -> None:
     words = ("--task", "hotpotqa", "--support-threshold", 0.9, *SHORT)
     assert run("predict", bundle, path, out, *words) == 0
     for found, reply in zip(records(out), wanted(bundle, 6, 0.9), strict=True):
-        assert (found["id"], found["answer"]) == (reply.id, reply.text)
+        assert (found["id"], found["answer"]) == (reply.id, reply.label)
         facts = found["facts"] if ending == "jsonl" else json.loads(found["facts"])
         assert facts == [list(fact) for fact in reply.facts]
 
@@ -110,7 +110,7 @@ def test_predict_goes_on(bundle: Path, tmp_path: Path, monkeypatch: Any) -> None
     monkeypatch.setattr(ToFile, "write", whole)
     assert run(*words) == 0
     said = json.loads((tmp_path / "out.json").read_text())
-    assert said["answer"] == {one.id: one.text for one in wanted(bundle, 20)}
+    assert said["answer"] == {one.id: one.label for one in wanted(bundle, 20)}
 
 
 def test_predict_from_columns_has_no_sentences(bundle: Path, tmp_path: Path) -> None:

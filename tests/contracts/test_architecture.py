@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,16 @@ def test_the_core_knows_no_entry_by_name(path: Path) -> None:
     texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docs}
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     assert not ((texts & entries) | (names & classes)) - SPOKEN
+
+
+KIND_TEST = re.compile(r"kind\.name\s*(==|!=|in\b|not in\b)|isinstance\([\w.]*kind,")
+
+
+def test_only_kinds_know_each_other_by_name() -> None:
+    """What differs from kind to kind is asked of the kind."""
+    outside = [path for path in SOURCES if room(path) != "answers"]
+    assert [named(path) for path in outside if KIND_TEST.search(path.read_text())] == []
+    assert KIND_TEST.search('if model.kind.name == "span":') and KIND_TEST.search("isinstance(self.kind, Span)")
 
 
 @pytest.mark.parametrize("catalogue", sorted(name for name in CATALOGUES if (ROOT / name).is_dir()))

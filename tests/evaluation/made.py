@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import torch
 
-from paredown.answers import IGNORED, Encoded, SupportedSpan
+from paredown.answers import IGNORED, Choices, Encoded, Question, Sentence, SupportedSpan
+from paredown.answers._marked_windows import MarkedWindow
+from paredown.answers._windows import Window
 from paredown.evaluation import Record
 from paredown.registry import answers
 
@@ -56,8 +59,25 @@ def encoded(kind: str, lengths: list[int], seed: int = 0) -> list[Encoded]:
         if isinstance(of_kind := answers.make(kind), SupportedSpan):
             support = {place: choose.random() < 0.5 for place in range(0, length, 4)}
             sentences, label = tuple(support), of_kind.label(label, "span", support, length)
-        rows.append(Encoded({"input_ids": ids}, label, first, sentences=sentences))
+        row = Encoded({"input_ids": ids}, label, first, sentences=sentences)
+        rows.append(_window(row, kind, len(rows)) if of_kind.windowed else row)
     return rows
+
+
+def _window(row: Encoded, kind: str, index: int) -> Encoded:
+    """The row as one of two windows of a question about a text of 64 words."""
+    unit = index // 2
+    facts = {"ids": row.ids, "label": row.label, "first": row.first, "sentences": row.sentences, "unit": unit}
+    if kind == "marked":
+        options = tuple(map(str, range(2)))
+        choices = Choices(f"q{unit}", "a text", "what?", options, unit % 2)
+        return MarkedWindow(**{**facts, "first": (0, len(row) - 1)}, asked=choices)
+    words = [f"w{number % 7}" for number in range(64)]
+    sentences = tuple(Sentence("title", number, 3 * number, 3 * number + 2, number % 2 == 0) for number in range(64))
+    question = Question(f"q{unit}", "what?", " ".join(words), (words[unit % 7],), sentences=sentences)
+    offsets = np.array([(3 * at, 3 * at + 2) for at in range(len(row) - 1)], dtype=np.int32).reshape(-1, 2)
+    begins = tuple((token, token) for token in row.sentences or ())
+    return Window(**facts, asked=question, at=1, offsets=offsets, fullest=np.ones(len(offsets), bool), begins=begins)
 
 
 def _options(choose: random.Random, ids: list[int]) -> tuple[Encoded, ...]:

@@ -12,19 +12,15 @@ import pytest
 import torch
 
 from paredown import AdaptiveModel, Plan
-from paredown.answers import collate
+from paredown.answers import Choices, MarkedPrediction, Question, collate
+from paredown.answers._marked_windows import marked_windows
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation import (
-    CandidateAnswering,
-    Chosen,
     evaluate,
-    score_candidates,
     score_choices,
     write_candidates,
 )
-from paredown.evaluation.questions import encoded_rows
 from paredown.registry import answers, heads
-from paredown.tasks import Choices, Question, marked_windows
 from paredown.training import train
 from tests.contracts.exit_settings import all_rules
 from tests.contracts.reducer_settings import all_reducers, with_selectors
@@ -44,20 +40,28 @@ def marked_model(**changes: Any) -> AdaptiveModel:
 
 
 @cache
-def asking(head: str = "pooler", protect: bool = True) -> CandidateAnswering:
-    return CandidateAnswering(with_selectors(marked_model(head=head)), LENGTH, protect=protect)
+def asked_model(head: str = "pooler") -> AdaptiveModel:
+    return with_selectors(marked_model(head=head))
 
 
-def said(choice: Chosen) -> tuple[Any, ...]:
-    return choice.id, choice.text, choice.candidate, choice.windows, choice.layers, choice.tokens
+def ask(questions: Any, *given: Any, head: str = "pooler", **settings: Any) -> list[Any]:
+    return asked_model(head).predict(questions, *given, **{"max_length": LENGTH, **settings})
 
 
-def check_invariance(ask: CandidateAnswering, plan: Plan) -> list[Chosen]:
+def accuracy(questions: list[Choices], predictions: list[Any]) -> float:
+    return float(score_choices(questions, [one.label for one in predictions])["accuracy"])
+
+
+def said(choice: MarkedPrediction) -> tuple[Any, ...]:
+    return choice.id, choice.label, choice.candidate, choice.windows, choice.layers, choice.tokens
+
+
+def check_invariance(plan: Plan, **settings: Any) -> list[Any]:
     """The same answers in batches of 1, of 5 and all at once, in any order."""
-    together = ask.answers(QUESTIONS, plan)
-    backwards = ask.answers(QUESTIONS[::-1], plan, batch_size=5)[::-1]
+    together = ask(QUESTIONS, plan, **settings)
+    backwards = ask(QUESTIONS[::-1], plan, 5, **settings)[::-1]
     for asked, *choices in zip(QUESTIONS, together, backwards, strict=True):
-        (alone,) = ask.answers([asked], plan, batch_size=1)
+        (alone,) = ask([asked], plan, 1, **settings)
         for choice in choices:
             assert said(choice) == said(alone)
             assert choice.scores == pytest.approx(alone.scores, abs=1e-4)
@@ -66,31 +70,31 @@ def check_invariance(ask: CandidateAnswering, plan: Plan) -> list[Chosen]:
 
 @pytest.mark.parametrize("rule", [rule for rule in all_rules() if accepts(rule, answers.make("marked"))], ids=str)
 def test_every_exit_rule_answers_without_neighbours(rule: Any) -> None:
-    check_invariance(asking(), Plan(exit=rule))
+    check_invariance(Plan(exit=rule))
 
 
 @pytest.mark.parametrize("protect", [True, False], ids=["protected", "free"])
 @pytest.mark.parametrize("reducer", all_reducers(), ids=str)
 def test_every_reducer_answers_without_neighbours(reducer: Any, protect: bool) -> None:
-    ask = asking(protect=protect)
-    found, full = check_invariance(ask, Plan(reduce=reducer)), ask.answers(QUESTIONS)
+    found, full = check_invariance(Plan(reduce=reducer), protect=protect), ask(QUESTIONS)
     assert sum(choice.tokens for choice in found) < sum(choice.tokens for choice in full)
-    check_invariance(ask, Plan(exit="entropy:0.9", reduce=reducer))
+    check_invariance(Plan(exit="entropy:0.9", reduce=reducer), protect=protect)
 
 
 @pytest.mark.parametrize("head", heads.names())
 def test_every_head_answers_without_neighbours(head: str) -> None:
-    check_invariance(asking(head), Plan(exit="margin:0.2", reduce="selector:0.5"))
+    check_invariance(Plan(exit="margin:0.2", reduce="selector:0.5"), head=head)
 
 
 def test_protection_is_a_choice() -> None:
     """Candidates' markers stay where they are protected, and go where they are not."""
     for protect in (True, False):
-        ask = asking(protect=protect)
-        inputs = collate([replace(window.encoded, label=None) for window in ask.windows(QUESTIONS)], 0)
-        state, plan = ask.model.walk.start(inputs, may_drop=True), Plan(reduce="fixed_share:0.5")
+        model = asked_model()
+        shown = model.kind.but(protect=protect).rows(model, QUESTIONS, LENGTH)
+        inputs = collate([replace(window, label=None) for window in shown], 0)
+        state, plan = model.walk.start(inputs, may_drop=True), Plan(reduce="fixed_share:0.5")
         for run in range(1, 5):
-            state = ask.model.step(state, plan, run)
+            state = model.step(state, plan, run)
         stays = torch.zeros_like(inputs["answer_mask"])
         for row, places in enumerate(state.position):
             stays[row, places[state.mask[row]]] = True
@@ -98,30 +102,31 @@ def test_protection_is_a_choice() -> None:
 
 
 def test_a_score_is_the_mean_over_the_windows() -> None:
-    ask, plan = asking(), Plan(exit="patience:1", reduce="selector:0.5")
+    model, plan = asked_model(), Plan(exit="patience:1", reduce="selector:0.5")
     asked = QUESTIONS[-1]
-    shown = marked_windows(ask.model.tokenizer, [asked], LENGTH)
-    each = [ask.model.answer(collate([replace(one.encoded, label=None)], 0), plan) for one in shown]
-    scores = torch.stack([one.logits[0, list(shown[0].encoded.first or ()), 0] for one in each]).mean(0).softmax(0)
-    (found,) = ask.answers([asked], plan)
-    assert found.scores == pytest.approx(scores.tolist(), abs=1e-5) and sum(found.scores) == pytest.approx(1)
-    assert found.candidate == scores.argmax() and found.text == asked.options[found.candidate]
+    shown = marked_windows(model.tokenizer, [asked], LENGTH)
+    each = [model.answer(collate([replace(one, label=None)], 0), plan) for one in shown]
+    scores = torch.stack([one.logits[0, list(shown[0].first or ()), 0] for one in each]).mean(0).softmax(0)
+    (found,) = ask([asked], plan)
+    assert [*found.scores.values()] == pytest.approx(scores.tolist(), abs=1e-5)
+    assert found.candidate == scores.argmax() and found.label == asked.options[found.candidate]
     assert found.windows == len(shown) > 2
     assert found.layers == sum(int(one.layers) for one in each)
     assert found.tokens == sum(int(one.tokens) for one in each)
-    few = replace(ask, max_windows=1).answers([asked], plan)[0]
+    few = ask([asked], plan, max_windows=1)[0]
     assert few.windows == 1 and len(few.scores) == len(asked.options)
 
 
 def test_one_candidate_is_certain() -> None:
-    found = asking()("what town", ["river"], ["the river", "of the  town\nbuilt"], Plan(exit="entropy:0.1"))
-    assert (found.text, found.score, found.layers) == ("river", 1.0, 1)
+    asked = Choices("q", "the river\nof the town built", "what town", ("river",))
+    (found,) = ask([asked], Plan(exit="entropy:0.1"))
+    assert (found.label, found.score, found.layers) == ("river", 1.0, 1)
 
 
 def test_only_candidates_count() -> None:
     """What is said of other tokens reaches neither the answer nor the exit rule."""
     model = marked_model()
-    inputs = collate([marked_windows(model.tokenizer, QUESTIONS, LENGTH)[0].encoded], 0)
+    inputs = collate([marked_windows(model.tokenizer, QUESTIONS, LENGTH)[0]], 0)
     logits = model.answer(inputs, Plan(exit="entropy:0.5")).logits
     assert bool((logits[~inputs["answer_mask"]] <= -1e4).all())
     assert inputs["answer_mask"][0, model.kind.predicted(logits)[0, 0]]
@@ -147,38 +152,46 @@ def test_every_method_trains_it_and_a_bundle_keeps_it(method: str, tmp_path: Pat
     train(model, method, rows, rows[:6], output=tmp_path, batch_size=8, max_length=LENGTH, progress=False)
     again = AdaptiveModel.from_pretrained(tmp_path / "model")
     assert again.kind.name == "marked" and again.config.num_labels == 1 and again.plan == model.plan
-    ours, theirs = (CandidateAnswering(one, LENGTH).answers(rows[:3]) for one in (again, model))
+    ours, theirs = (one.predict(rows[:3], max_length=LENGTH) for one in (again, model))
     assert agree(ours, theirs)
 
 
 def test_train_then_evaluate(tmp_path: Path) -> None:
     model, dev = marked_model(head=None, num_hidden_layers=2), made_choices(40, 1, seed=1)
-    before = score_candidates(dev, CandidateAnswering(model).answers(dev))
+    before = accuracy(dev, model.predict(dev))
     joint = "joint:epochs=10,lr=5e-3,head=linear"
     train(model, joint, made_choices(160, 1), dev, output=tmp_path, batch_size=8, progress=False)
-    ask = CandidateAnswering(AdaptiveModel.from_pretrained(tmp_path / "model"))
-    after = score_candidates(dev, ask.answers(dev, Plan()))
-    assert after["accuracy"] > 0.9 > 0.7 > before["accuracy"] and after["total"] == 40
-    found = evaluate(ask.model, dev, ["entropy"], plan=Plan(), timed_batches=(), resamples=20)
+    model = AdaptiveModel.from_pretrained(tmp_path / "model")
+    after = accuracy(dev, model.predict(dev, Plan()))
+    assert after > 0.9 > 0.7 > before
+    found = evaluate(model, dev, ["entropy"], plan=Plan(), timed_batches=(), resamples=20)
     assert found.metric == "accuracy" and found.rows == 40  # one window each
-    assert found.full["score"] == pytest.approx(after["accuracy"])
-    early = score_candidates(dev, ask.answers(dev, Plan(exit=found.chosen[-1]["rule"])))
-    assert early["accuracy"] > 0.8
+    assert found.full["score"] == pytest.approx(after)
+    assert accuracy(dev, model.predict(dev, Plan(exit=found.chosen[-1]["rule"]))) > 0.8
 
 
-def test_a_question_that_cannot_be_won_counts_as_lost() -> None:
-    ask = asking()
+def test_a_question_that_cannot_be_won_counts_as_lost(tmp_path: Path) -> None:
     many = replace(QUESTIONS[0], id="many", options=tuple("abcdefghij"), label=9)
-    few = replace(ask, max_candidates=3)
-    assert score_candidates([many], few.answers([many])) == {"accuracy": 0, "total": 1}
+    assert accuracy([many], ask([many], max_candidates=3)) == 0
     beyond = replace(many, options=tuple(f"{a}{b}" for a in "abcdefghij" for b in "abcdefghij"), label=99)
-    rows = encoded_rows(marked_model(max_position_embeddings=512), [QUESTIONS[0], beyond])
-    assert len(rows) == 1 and rows[0].label is not None  # it teaches nothing
+    model = marked_model(max_position_embeddings=512, head=None)
+    rows = model.encode([QUESTIONS[0], beyond])
+    assert [row.teaches for row in rows] == [True, False] and rows[1].label is None
+    found = evaluate(model, [beyond], plan=Plan(), timed_batches=(), resamples=5)
+    assert (found.rows, found.full["score"]) == (1, 0.0)
+
+
+def test_windows_are_judged_as_one_question() -> None:
+    model = marked_model()
+    found = evaluate(model, QUESTIONS, [], plan=Plan(), max_length=LENGTH, timed_batches=(), resamples=5)
+    windows = model.encode(QUESTIONS, LENGTH)
+    assert found.rows == len(QUESTIONS) < len(windows)
+    assert found.full["score"] == accuracy(QUESTIONS, model.predict(QUESTIONS, Plan(), max_length=LENGTH))
 
 
 def test_the_example_of_the_documents_runs(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     page = Path(__file__).parents[2] / "docs" / "data_formats.md"
-    (example,) = (block for block in page.read_text().split("```") if "import CandidateAnswering" in block)
+    (example,) = (block for block in page.read_text().split("```") if "max_windows=None)  #" in block)
     model = marked_model(head=None, hidden_size=16)
     model.stock.save_pretrained(tmp_path / "encoder")
     model.tokenizer.save_pretrained(tmp_path / "encoder")
@@ -188,9 +201,9 @@ def test_the_example_of_the_documents_runs(tmp_path: Path, monkeypatch: Any, cap
 
 
 def test_predictions_go_by_id(tmp_path: Path) -> None:
-    found = asking().answers(QUESTIONS)
+    found = ask(QUESTIONS)
     (path,) = write_candidates(tmp_path / "new", found)
-    assert json.loads(path.read_text()) == {choice.id: choice.text for choice in found}
+    assert json.loads(path.read_text()) == {choice.id: choice.label for choice in found}
 
 
 @pytest.mark.parametrize(
@@ -205,28 +218,26 @@ def test_predictions_go_by_id(tmp_path: Path) -> None:
 )
 def test_bad_questions_are_named(asked: Any, wrong: str) -> None:
     with pytest.raises(BadInput, match=wrong):
-        asking().answers([asked])
+        ask([asked])
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     spans = adaptive("bert", "span", tokenizer=word_pieces(), vocab_size=200)
-    with pytest.raises(BadSetting, match="a model of the kind 'marked'; this one answers span"):
-        CandidateAnswering(spans)
+    with pytest.raises(BadSetting, match="a Choices is for models of choice or marked; this one answers span"):
+        spans.predict(QUESTIONS)
     with pytest.raises(BadSetting, match="a Choices is for models of choice or marked; this one answers span"):
         train(spans, "finetune", QUESTIONS, output=tmp_path, progress=False)
     with pytest.raises(BadSetting, match="a Question is for models of span or supported_span; this one answers marked"):
-        evaluate(asking().model, [Question("a", "who?", "me")])
-    with pytest.raises(BadInput, match="rows are Choices values"):
-        evaluate(asking().model, [{"text": "a", "label": 1}])
-    with pytest.raises(BadInput, match="CandidateAnswering"):
-        asking().model.predict(["a text"])
+        evaluate(asked_model(), [Question("a", "who?", "me")])
+    with pytest.raises(BadInput, match="question 0: expected Choices"):
+        evaluate(asked_model(), [{"text": "a", "label": 1}])
     with pytest.raises(BadSetting, match="more than this encoder can read: 128"):
-        CandidateAnswering(marked_model(), max_length=129)
+        ask(QUESTIONS, max_length=129)
     with pytest.raises(BadInput, match="no label"):
         unlabelled = [replace(QUESTIONS[0], label=None)]
         train(marked_model(head=None), "finetune", unlabelled, output=tmp_path, progress=False)
     with pytest.raises(BadInput, match="nobody says what is right for question 'c0'"):
-        score_candidates([replace(QUESTIONS[0], label=None)], [])
+        score_choices([replace(QUESTIONS[0], label=None)], [])
 
 
 def test_what_is_right_must_be_an_option() -> None:

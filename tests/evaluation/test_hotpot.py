@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from paredown.answers import Sentence
 from paredown.errors import BadInput
 from paredown.evaluation import HotpotPredictions, score_hotpot, score_trivia
 from paredown.evaluation.hotpot import answer_overlap, facts_overlap
 from paredown.evaluation.spans import score_spans
 from paredown.tasks import Question
-from paredown.tasks._questions import Sentence
 
 
 def question(name: str, answer: str, *facts: tuple[str, int]) -> Question:

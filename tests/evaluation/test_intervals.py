@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from paredown.answers import IGNORED, SupportedSpan
-from paredown.answers.supported_span import TYPES
+from paredown.answers import IGNORED
 from paredown.evaluation import METRICS, Record, intervals, metric_named
 from paredown.evaluation.intervals import _one_by_one, resampled, standard_error
 from paredown.evaluation.metrics import MeanReciprocalRank
 from paredown.registry import answers
 from tests.evaluation.made import sst2
+from tests.tasks.asking import hotpot_questions, word_pieces
+from tests.tasks.choosing import made_choices
 
 
 def made(kind: str, rows: int = 60, classes: int = 3) -> tuple[Record, torch.Tensor]:
     generator = torch.Generator().manual_seed(5)
     shapes: Any = {"token_label": (rows, 7, classes), "regression": (rows, 1)}
-    shapes |= dict.fromkeys(("span", "supported_span", "marked"), (rows, 7, classes))
     shape = shapes.get(kind, (rows, classes))
     logits = torch.randn(shape, generator=generator)
     noisy = logits + 0.8 * torch.randn(shape, generator=generator)
@@ -31,21 +31,18 @@ def made(kind: str, rows: int = 60, classes: int = 3) -> tuple[Record, torch.Ten
         labels = noisy.mul(2).round().div(2)  # with ties
     elif kind == "token_label":
         labels[torch.rand(labels.shape, generator=generator) < 0.4] = IGNORED
-    elif kind == "span":
-        labels = noisy.argmax(1).sort(1).values.unsqueeze(1)
-    elif kind == "marked":
-        labels = noisy.argmax(1).unsqueeze(1)
-    elif isinstance(of_kind := answers.make(kind), SupportedSpan):
-        said = of_kind.judged(noisy).tolist()
-        labels = torch.tensor([supported(of_kind, one) for one in said])
     return Record(answers.make(kind), {1: logits}, {}, labels, torch.full((rows,), 7)), logits
 
 
-def supported(kind: SupportedSpan, said: list[int]) -> list[int]:
-    """A label that agrees with what was said; every other token begins a sentence."""
-    start, end, what, *support = said
-    sentences = {token: bool(support[token]) for token in range(0, 7, 2)}
-    return kind.label([(min(start, end), max(start, end))][: what == 0], TYPES[what], sentences, 7)
+def read_in_windows(kind: str) -> tuple[Record, torch.Tensor]:
+    """A record of random logits for questions of several windows."""
+    of_kind, length = answers.make(kind), 40
+    asked: Any = made_choices(30, 3) if kind == "marked" else hotpot_questions(30)
+    rows = of_kind.encode(word_pieces(), asked, (), length)
+    assert len(rows) > 40
+    logits = torch.randn((len(rows), length, len(of_kind.outputs)), generator=torch.Generator().manual_seed(5))
+    lengths = torch.tensor([len(row) for row in rows])
+    return Record(of_kind, {1: logits}, {}, None, lengths, windows=tuple(rows)), logits
 
 
 CASES = [
@@ -63,12 +60,13 @@ CASES = [
 
 @pytest.mark.parametrize(("kind", "classes", "name"), CASES)
 def test_all_resamples_at_once_are_the_metric_on_each(kind: str, classes: int, name: str) -> None:
-    seen, logits = made(kind, classes=classes)
-    metric = metric_named(name)
-    chosen = np.random.default_rng(0).integers(0, len(seen), (50, len(seen)))
+    windowed = answers.make(kind).windowed
+    seen, logits = read_in_windows(kind) if windowed else made(kind, classes=classes)
+    metric, units = metric_named(name), len(seen.units)
+    chosen = np.random.default_rng(0).integers(0, units, (50, units))
     one_by_one = _one_by_one(*seen.answers(logits, metric), metric, chosen)
     assert np.allclose(resampled(seen, logits, metric, chosen), one_by_one)
-    everyone = np.arange(len(seen))[None]
+    everyone = np.arange(units)[None]
     assert np.allclose(resampled(seen, logits, metric, everyone), seen.score(logits, metric))
 
 

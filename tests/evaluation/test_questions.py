@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from paredown import AdaptiveModel, Plan
-from paredown.answers import collate
+from paredown.answers import Question, Span, SpanPrediction, collate
+from paredown.answers._windows import windows
 from paredown.errors import BadInput, BadSetting
-from paredown.evaluation import QuestionAnswering, Reply, decode, evaluate, score_questions, score_spans
-from paredown.evaluation.questions import encoded_rows
-from paredown.tasks import Question, windows
+from paredown.evaluation import evaluate, score_spans
 from paredown.training import train
 from tests.families import adaptive
-from tests.tasks.asking import made_questions, word_pieces
+from tests.tasks.asking import decoded, made_questions, word_pieces
 
 PLANS = [
     Plan(),
@@ -35,8 +34,11 @@ def span_model(**changes: Any) -> AdaptiveModel:
 
 
 @pytest.fixture(scope="module")
-def ask() -> QuestionAnswering:
-    return QuestionAnswering(span_model(), max_length=64, stride=16)
+def model() -> AdaptiveModel:
+    return span_model()
+
+
+SHORT = {"max_length": 64, "stride": 16}
 
 
 @pytest.fixture(scope="module")
@@ -46,33 +48,33 @@ def questions() -> list[Question]:
     return [replace(question, id=f"q{place}", question="what town?") for place, question in enumerate(asked)]
 
 
-def said(reply: Reply) -> Reply:
+def said(reply: Any) -> SpanPrediction:
     """All of a reply but the numbers that rounding moves."""
-    return replace(reply, score=0, candidates=(), null_odds=None)
+    return replace(reply, score=0, scores={}, candidates=(), null_odds=None)
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
-def test_an_answer_has_no_neighbours(ask: QuestionAnswering, questions: list[Question], plan: Plan) -> None:
-    together = ask.answers(questions, plan, batch_size=7)
-    backwards = ask.answers(questions[::-1], plan)[::-1]
+def test_an_answer_has_no_neighbours(model: AdaptiveModel, questions: list[Question], plan: Plan) -> None:
+    together = model.predict(questions, plan, 7, **SHORT)
+    backwards = model.predict(questions[::-1], plan, **SHORT)[::-1]
     assert [reply.id for reply in together] == [question.id for question in questions]
     assert {reply.windows for reply in together} > {1}
     for question, *replies in zip(questions, together, backwards, strict=True):
-        (alone,) = ask.answers([question], plan, batch_size=1)
+        (alone,) = model.predict([question], plan, 1, **SHORT)
         for reply in replies:
             assert said(reply) == said(alone)
             assert reply.score == pytest.approx(alone.score, abs=1e-3)
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
-def test_a_reply_is_what_its_windows_say(ask: QuestionAnswering, questions: list[Question], plan: Plan) -> None:
+def test_a_reply_is_what_its_windows_say(model: AdaptiveModel, questions: list[Question], plan: Plan) -> None:
     question = questions[-1]
-    shown = windows(ask.model.tokenizer, [question], 64, 16)
-    each = [ask.model.answer(collate([replace(one.encoded, label=None)], 0), plan) for one in shown]
-    (wanted,) = decode(shown, [one.logits[0] for one in each])
-    (reply,) = ask.answers([question], plan)
-    assert (reply.text, reply.start, reply.end) == (wanted.text, wanted.start, wanted.end)
-    assert reply.text == question.context[reply.start : reply.end] != ""
+    shown = windows(model.tokenizer, [question], 64, 16)
+    each = [model.answer(collate([replace(one, label=None)], 0), plan) for one in shown]
+    (wanted,) = decoded(Span(), shown, [one.logits[0] for one in each])
+    (reply,) = model.predict([question], plan, **SHORT)
+    assert (reply.label, reply.start, reply.end) == (wanted.label, wanted.start, wanted.end)
+    assert reply.label == question.context[reply.start : reply.end] != ""
     assert reply.windows == len(shown) > 3
     assert reply.layers == sum(int(one.layers) for one in each)
     assert reply.tokens == sum(int(one.tokens) for one in each)
@@ -80,7 +82,7 @@ def test_a_reply_is_what_its_windows_say(ask: QuestionAnswering, questions: list
 
 def test_the_example_of_the_documents_runs(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     page = Path(__file__).parents[2] / "docs" / "data_formats.md"
-    (example,) = (block for block in page.read_text().split("```") if "QuestionAnswering" in block)
+    (example,) = (block for block in page.read_text().split("```") if "score_spans" in block)
     model = span_model(head=None, hidden_size=16)
     model.stock.save_pretrained(tmp_path / "encoder")
     model.tokenizer.save_pretrained(tmp_path / "encoder")
@@ -90,30 +92,34 @@ def test_the_example_of_the_documents_runs(tmp_path: Path, monkeypatch: Any, cap
     assert capsys.readouterr().out.strip()
 
 
-def test_plans_differ_in_work(ask: QuestionAnswering, questions: list[Question]) -> None:
-    work = {str(plan): sum(reply.tokens for reply in ask.answers(questions, plan)) for plan in PLANS}
+def test_plans_differ_in_work(model: AdaptiveModel, questions: list[Question]) -> None:
+    work = {str(plan): sum(reply.tokens for reply in model.predict(questions, plan, **SHORT)) for plan in PLANS}
     assert max(work.values()) == work[str(PLANS[0])] and len(set(work.values())) > 3
 
 
 def test_one_question() -> None:
-    ask = QuestionAnswering(span_model())
-    reply = ask("who built it?", "The river bridge of the town.", Plan(depth=(0,)))
-    assert reply.text in "The river bridge of the town." and 0 < reply.score <= 1
+    model = span_model()
+    (reply,) = model.predict([("who built it?", "The river bridge of the town.")], Plan(depth=(0,)))
+    assert reply.label in "The river bridge of the town." and 0 < reply.score <= 1
     assert (reply.windows, reply.layers) == (1, 1)
-    assert ask.answers([]) == []
+    assert model.predict([]) == []
 
 
 def test_silence_where_it_is_allowed(questions: list[Question]) -> None:
     model = span_model()
-    asked = [QuestionAnswering(model, 64, 16, null_threshold=limit) for limit in (None, -1e6, 1e6)]
-    always, never, again = ([reply.text for reply in ask.answers(questions)] for ask in asked)
+    asked = [model.predict(questions, **SHORT, null_threshold=limit) for limit in (None, -1e6, 1e6)]
+    always, never, again = ([reply.label for reply in replies] for replies in asked)
     assert all(always) and not any(never) and again == always
 
 
-def test_scores_are_the_official_ones(ask: QuestionAnswering, questions: list[Question]) -> None:
-    figures = score_questions(ask, questions, Plan(exit="patience:1"))
-    assert figures == score_spans(questions, ask.answers(questions, Plan(exit="patience:1")))
-    assert figures["total"] == len(questions)
+def test_settings_of_the_kind_are_checked(model: AdaptiveModel) -> None:
+    asked = [("who?", "the town")]
+    with pytest.raises(BadSetting, match="span has no setting 'strid'; did you mean 'stride'"):
+        model.predict(asked, strid=4)
+    with pytest.raises(BadSetting, match=r"stride \(0\)"):
+        model.predict(asked, stride=0)
+    with pytest.raises(BadSetting, match="single_label has no setting 'null_threshold'"):
+        adaptive("bert", tokenizer=word_pieces(), vocab_size=200).predict(["a text"], null_threshold=0.0)
 
 
 @pytest.mark.parametrize(
@@ -124,20 +130,20 @@ def test_scores_are_the_official_ones(ask: QuestionAnswering, questions: list[Qu
         (["who?"], "question 0: expected a Question"),
     ],
 )
-def test_bad_questions_are_named(ask: QuestionAnswering, asked: Any, wrong: str) -> None:
+def test_bad_questions_are_named(model: AdaptiveModel, asked: Any, wrong: str) -> None:
     with pytest.raises(BadInput, match=wrong):
-        ask.answers(asked)
+        model.predict(asked)
 
 
 def test_what_does_not_fit_is_refused(tokenizer: Any, questions: list[Question], tmp_path: Path) -> None:
     labels = adaptive("bert", tokenizer=tokenizer)
     with pytest.raises(BadSetting, match="answers single_label"):
-        QuestionAnswering(labels)
+        labels.predict(questions)
     with pytest.raises(BadSetting, match="answers single_label"):
         train(labels, "finetune", questions, output=tmp_path, progress=False)
     with pytest.raises(BadSetting, match="more than this encoder can read: 96"):
-        QuestionAnswering(span_model(), max_length=97)
-    with pytest.raises(BadInput, match="rows are Question values"):
+        span_model().predict(questions, max_length=97)
+    with pytest.raises(BadInput, match="question 0: expected a Question"):
         evaluate(span_model(), [{"text": "a", "label": 1}])
     with pytest.raises(BadInput, match="no label"):
         unlabelled = [Question("a", "who?", "me")]
@@ -146,10 +152,10 @@ def test_what_does_not_fit_is_refused(tokenizer: Any, questions: list[Question],
 
 def test_windows_are_rows(questions: list[Question]) -> None:
     model = span_model()
-    rows = encoded_rows(model, [*questions, Question("none", "who?", "nobody", impossible=True)])
+    rows = model.encode([*questions, Question("none", "who?", "nobody", impossible=True)])
     assert len(rows) > len(questions) + 1
     assert rows[-1].label == ((0, 0),) and max(map(len, rows)) == 96
-    assert encoded_rows(model, rows) == rows
+    assert model.encode(rows) == rows
 
 
 def towns(number: int, seed: int) -> list[Question]:
@@ -169,15 +175,15 @@ def towns(number: int, seed: int) -> list[Question]:
 
 def test_train_then_evaluate(tmp_path: Path) -> None:
     model, dev = span_model(head=None), towns(40, 1)
-    before = score_questions(QuestionAnswering(model), dev)
+    before = score_spans(dev, model.predict(dev))
     train(
         model, "joint:epochs=6,lr=3e-3,head=linear", towns(200, 0), dev, output=tmp_path, batch_size=16, progress=False
     )
-    ask = QuestionAnswering(AdaptiveModel.from_pretrained(tmp_path / "model"))
-    after = score_questions(ask, dev, Plan())
+    model = AdaptiveModel.from_pretrained(tmp_path / "model")
+    after = score_spans(dev, model.predict(dev, Plan()))
     assert after["f1"] > 0.95 > 0.5 > before["f1"]
-    found = evaluate(ask.model, dev, ["entropy"], plan=Plan(), timed_batches=(), resamples=20)
+    found = evaluate(model, dev, ["entropy"], plan=Plan(), timed_batches=(), resamples=20)
     assert found.metric == "span_f1" and found.rows == 40
-    assert found.full["score"] == pytest.approx(after["f1"], abs=0.05)
-    early = ask.answers(dev, Plan(exit=found.chosen[-1]["rule"]))
+    assert found.full["score"] == pytest.approx(after["f1"])
+    early = model.predict(dev, Plan(exit=found.chosen[-1]["rule"]))
     assert score_spans(dev, early)["f1"] > 0.9

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 import torch
 
+from paredown.answers import Question, Span, SpanPrediction
+from paredown.answers._windows import Window, windows
 from paredown.errors import BadInput, BadSetting, NonFiniteAnswer
 from paredown.evaluation.spans import (
-    SpanAnswer,
     best_over,
-    decode,
     exact,
     f1,
     normalise,
     score_spans,
     write_predictions,
 )
-from paredown.tasks import Question, Window, windows
-from tests.tasks.asking import made_questions, raw_bytes, word_pieces
+from tests.tasks.asking import decoded, made_questions, raw_bytes, word_pieces
 
+FEW = Span(n_best=7, max_answer_length=5)
 CASES: list[tuple[str, tuple[str, ...], float, float]] = [  # said, golds, exact, f1
     ("Denver Broncos", ("Denver Broncos",), 1, 1),
     ("the Denver Broncos!", ("Denver Broncos", "x"), 1, 1),
@@ -64,11 +64,11 @@ def question(key: str, *golds: str) -> Question:
     return Question(key, "?", "x", golds, impossible=not golds)
 
 
-def said(key: str, text: str, odds: float, given: bool = True) -> SpanAnswer:
+def said(key: str, text: str, odds: float, given: bool = True) -> SpanPrediction:
     (window,) = windows(word_pieces(), [Question(key, "who?", text)])
     logits = torch.full((len(window), 2), -20.0)
     logits[window.at, 0], logits[len(window) - 2, 1], logits[0] = 0.0, 0.0, odds / 2
-    (answer,) = decode([window], [logits], impossible=True, null_threshold=1e6 if given else -1e6)
+    (answer,) = decoded(Span(), [window], [logits], null_threshold=1e6 if given else -1e6)
     assert answer.null_odds == pytest.approx(odds) and answer.best_text == text
     return answer
 
@@ -117,7 +117,7 @@ def by_hand(made: list[Window], logits: list[torch.Tensor], longest: int) -> dic
             for last in range(first, min(first + longest, places.stop)):
                 start, end = window.characters(first, last)
                 if start < end and window.fullest[first - window.at]:
-                    text = window.question.context[start:end]
+                    text = window.asked.context[start:end]
                     score = float(scores[first, 0]) + float(scores[last, 1])
                     found[text] = max(score, found.get(text, score))
     return found
@@ -129,13 +129,13 @@ def test_decoding_weighs_every_span(tokenizer: Any) -> None:
     questions = made_questions(4, 60)
     made = windows(tokenizer, questions, max_length=80, stride=30)
     logits = [torch.randn(len(window), 2) for window in made]
-    answers = decode(made, logits, n_best=7, max_answer_length=5)
+    answers = decoded(FEW, made, logits)
     for number, answer in enumerate(answers):
-        mine = [place for place, window in enumerate(made) if window.number == number]
+        mine = [place for place, window in enumerate(made) if window.unit == number]
         best = by_hand([made[place] for place in mine], [logits[place] for place in mine], 5)
         wanted = sorted(best.items(), key=lambda pair: -pair[1])
-        assert (answer.id, answer.text) == (questions[number].id, wanted[0][0])
-        assert questions[number].context[answer.start : answer.end] == answer.text
+        assert (answer.id, answer.label) == (questions[number].id, wanted[0][0])
+        assert questions[number].context[answer.start : answer.end] == answer.label
         assert len({one.text for one in answer.candidates}) == len(answer.candidates) <= 7
         for one, (text, score) in zip(answer.candidates[:4], wanted):
             assert one.text == text and one.logit == pytest.approx(score, abs=1e-5)
@@ -143,10 +143,10 @@ def test_decoding_weighs_every_span(tokenizer: Any) -> None:
         assert answer.score == answer.candidates[0].probability and answer.null_odds is None
     width = max(map(len, made)) + 5
     padded = torch.stack([torch.nn.functional.pad(one, (0, 0, 0, width - len(one)), value=99.0) for one in logits])
-    assert decode(made, padded, 7, 5) == answers  # padding is never an answer
+    assert decoded(FEW, made, padded) == answers  # padding is never an answer
     order = torch.randperm(len(made)).tolist()
-    shuffled = decode([made[place] for place in order], [logits[place] for place in order], 7, 5)
-    assert [one.text for one in shuffled] == [one.text for one in answers]
+    shuffled = decoded(FEW, [made[place] for place in order], [logits[place] for place in order])
+    assert [one.label for one in shuffled] == [one.label for one in answers]
 
 
 def test_no_answer_is_given_where_its_odds_exceed_the_threshold() -> None:
@@ -156,30 +156,28 @@ def test_no_answer_is_given_where_its_odds_exceed_the_threshold() -> None:
         scores[0] = 2.0
         scores[window.at + window.fullest.argmax(), 0] = scores[window.at + window.fullest.argmax(), 1] = 1.0
     logits[1][0] = 1.5  # the lowest of all windows counts
-    (silent,) = decode(made, logits, impossible=True)
-    assert (silent.text, silent.start, silent.end, silent.null_odds) == ("", 0, 0, 1.0)
+    (silent,) = decoded(Span(), made, logits, null_threshold=0.0)
+    assert (silent.label, silent.start, silent.end, silent.null_odds) == ("", 0, 0, 1.0)
     assert silent.candidates[0].text == "" and silent.best_text
-    (spoken,) = decode(made, logits, impossible=True, null_threshold=1.0)  # not by more
-    assert spoken.text == silent.best_text and spoken.score < silent.score
-    (forced,) = decode(made, logits)
-    assert forced.text == spoken.text and all(one.text for one in forced.candidates)
+    (spoken,) = decoded(Span(), made, logits, null_threshold=1.0)  # not by more
+    assert spoken.label == silent.best_text and spoken.score < silent.score
+    (forced,) = decoded(Span(), made, logits)
+    assert forced.label == spoken.label and all(one.text for one in forced.candidates)
 
 
 def test_logits_that_do_not_fit() -> None:
     made = windows(word_pieces(), made_questions(1, 20))
     length = len(made[0])
-    with pytest.raises(BadSetting, match="1 windows and logits for 2"):
-        decode(made, torch.zeros(2, length, 2))
     with pytest.raises(BadSetting, match=rf"a window of {length} tokens needs logits \[tokens, 2\], not \[3, 2\]"):
-        decode(made, [torch.zeros(3, 2)])
+        decoded(Span(), made, [torch.zeros(3, 2)])
     with pytest.raises(NonFiniteAnswer, match="question 'q0' hold NaN"):
-        decode(made, [torch.full((length, 2), torch.nan)])
+        decoded(Span(), made, [torch.full((length, 2), torch.nan)])
     with pytest.raises(BadSetting, match=r"n_best \(0\)"):
-        decode(made, [torch.zeros(length, 2)], n_best=0)
+        Span(n_best=0)
     nowhere = torch.full((length, 2), -torch.inf)  # as if every token had been dropped
-    for impossible, odds in ((False, None), (True, 1e9)):
-        (answer,) = decode(made, [nowhere], impossible=impossible)
-        assert (answer.text, answer.score, answer.null_odds) == ("", 1.0, odds)
+    for threshold, odds in ((None, None), (0.0, 1e9)):
+        (answer,) = decoded(Span(), made, [nowhere], null_threshold=threshold)
+        assert (answer.label, answer.score, answer.null_odds) == ("", 1.0, odds)
 
 
 def test_prediction_files(tmp_path: Path) -> None:

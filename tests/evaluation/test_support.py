@@ -12,19 +12,18 @@ import torch
 from transformers import AutoModelForTokenClassification
 
 from paredown import AdaptiveModel, Plan
-from paredown.answers import IGNORED, SupportedSpan, collate
+from paredown.answers import IGNORED, Question, SupportedSpan, collate
+from paredown.answers._windows import Window, windows
 from paredown.answers.supported_span import PLACES
 from paredown.errors import BadSetting, NonFiniteAnswer
-from paredown.evaluation import HotpotPredictions, QuestionAnswering, decode_supported, evaluate, score_hotpot
-from paredown.evaluation.questions import encoded_rows
+from paredown.evaluation import HotpotPredictions, evaluate, score_hotpot
 from paredown.registry import answers
-from paredown.tasks import Question, Window, windows
 from paredown.training import train
 from tests.contracts.reducer_settings import with_selectors
 from tests.evaluation.test_questions import PLANS
 from tests.families import adaptive
 from tests.placement import agree, close
-from tests.tasks.asking import hotpot_questions, made_questions, word_pieces
+from tests.tasks.asking import decoded, hotpot_questions, made_questions, word_pieces
 
 KIND = answers.make("supported_span")
 assert isinstance(KIND, SupportedSpan)
@@ -37,12 +36,12 @@ def model_of(**changes: Any) -> AdaptiveModel:
 
 
 def cut(questions: list[Question], max_length: int = 24, **settings: Any) -> list[Window]:
-    return windows(TOKENIZER, questions, max_length, stride=6, kind=KIND, **settings)
+    return [KIND.labelled(window) for window in windows(TOKENIZER, questions, max_length, stride=6, **settings)]
 
 
 def truth(window: Window) -> torch.Tensor:
     """Logits that say the label."""
-    places, types, support = KIND.parts(torch.tensor([window.encoded.label]))
+    places, types, support = KIND.parts(torch.tensor([window.label]))
     logits = torch.full((len(window), 6), -9.0)
     logits[:, 5] = support[0] * 18.0 - 9.0
     logits[0, 2 + int(types[0])] = 9.0
@@ -60,18 +59,18 @@ def test_a_label_points_at_what_the_window_shows() -> None:
     assert len(made) > 2 * len(questions)
     whole = {place: set() for place in range(len(questions))}
     for window in made:
-        places, types, support = KIND.parts(torch.tensor([window.encoded.label]))
-        assert ("span", "yes", "no")[int(types[0])] == (window.question.choice or "span")
+        places, types, support = KIND.parts(torch.tensor([window.label]))
+        assert ("span", "yes", "no")[int(types[0])] == (window.asked.choice or "span")
         shown = [tuple(pair) for pair in places[0].tolist() if pair[0] != IGNORED]
-        assert shown == ([] if window.question.choice else list(window.labels[:PLACES]) or [(0, 0)])
+        assert shown == ([] if window.asked.choice else list(window.spans[:PLACES]) or [(0, 0)])
         assert [token for token, mark in enumerate(support[0].tolist()) if mark != IGNORED] == list(
-            window.encoded.sentences or ()
+            window.sentences or ()
         )
-        for token, which in window.sentences:
-            sentence = window.question.sentences[which]
+        for token, which in window.begins:
+            sentence = window.asked.sentences[which]
             assert window.characters(token, token)[0] == sentence.start
             assert support[0, token] == sentence.support
-            whole[window.number].add(which)
+            whole[window.unit].add(which)
     assert all(len(seen) == 6 for seen in whole.values())  # every sentence begins in some window
 
 
@@ -81,16 +80,16 @@ def test_all_places_are_labels_where_any_may_be_meant() -> None:
     question = Question("q", "what?", context, ("river",), spans)
     for any_span, most in ((False, 1), (True, 64)):
         (window,) = windows(TOKENIZER, [replace(question, any_span=any_span)], 200)
-        assert window.encoded.label == window.labels[:most] and len(window.labels) == 90
+        assert window.label == window.spans[:most] and len(window.spans) == 90
     short, none = hotpot_questions(1)[0], replace(question, spans=(), any_span=True)
-    rows = [window.encoded for window in windows(TOKENIZER, [replace(question, any_span=True), none, short], 300)]
+    rows = windows(TOKENIZER, [replace(question, any_span=True), none, short], 300)
     labels = collate(rows, 0)["labels"]
     assert labels.shape == (3, 64, 2) and labels[1].tolist() == [[0, 0], *[[IGNORED] * 2] * 63]
 
 
 def test_questions_without_answers_have_no_label() -> None:
     question = replace(hotpot_questions(1)[0], answers=(), spans=(), choice=None)
-    assert all(window.encoded.label is None and window.encoded.sentences for window in cut([question], 96))
+    assert all(window.label is None and window.sentences for window in cut([question], 96))
 
 
 # Decoding
@@ -99,14 +98,14 @@ def test_questions_without_answers_have_no_label() -> None:
 def test_labels_are_decoded_to_answers() -> None:
     questions = hotpot_questions(30)
     made = cut(questions)
-    said = decode_supported(made, [truth(window) for window in made])
+    said = decoded(KIND, made, [truth(window) for window in made])
     figures = score_hotpot(questions, HotpotPredictions.of(said))
     assert (figures["em"], figures["sp_em"], figures["joint_f1"]) == (1, 1, 1)
     for answer, question in zip(said, questions, strict=True):
         assert answer.choices is not None and answer.support is not None and len(answer.support) == 6
         assert answer.score == pytest.approx(1, abs=1e-3)
         shown = question.context[answer.start : answer.end]
-        assert answer.text == (question.choice or shown) and bool(shown) == (question.choice is None)
+        assert answer.label == (question.choice or shown) and bool(shown) == (question.choice is None)
 
 
 def test_windows_agree_on_the_type_and_the_surest_on_a_sentence() -> None:
@@ -116,18 +115,18 @@ def test_windows_agree_on_the_type_and_the_surest_on_a_sentence() -> None:
     for place, one in enumerate(logits):
         one[0, 2:5] = torch.tensor([0.0, 1.0, 0.0]) if place else torch.tensor([9.0, 0.0, 0.0])
         one[:, 5] = float(place) - 3.0
-    (said,) = decode_supported(made, logits)
+    (said,) = decoded(KIND, made, logits)
     types = torch.stack([one[0, 2:5].softmax(-1) for one in logits]).mean(0)
     assert said.choices is not None and said.support is not None
-    assert list(said.choices.values()) == pytest.approx(types.tolist()) and said.text == "yes"
+    assert list(said.choices.values()) == pytest.approx(types.tolist()) and said.label == "yes"
     seen: dict[Any, list[int]] = {}
     for place, window in enumerate(made):
-        for _, which in window.sentences:
+        for _, which in window.begins:
             seen.setdefault((question.sentences[which].title, question.sentences[which].number), []).append(place)
     sure = {fact: torch.tensor(max(places) - 3.0).sigmoid().item() for fact, places in seen.items()}
     assert said.support == pytest.approx(sure)
     for threshold in (0.0, 0.3, 0.5, 1.0):
-        (again,) = decode_supported(made, logits, threshold)
+        (again,) = decoded(KIND, made, logits, support_threshold=threshold)
         assert again.facts == tuple(fact for fact in said.support if said.support[fact] >= threshold)
 
 
@@ -135,12 +134,12 @@ def test_what_cannot_be_decoded_is_named() -> None:
     made = cut(hotpot_questions(1))
     logits = [torch.zeros(len(window), 6) for window in made]
     with pytest.raises(BadSetting, match="0 to 1, not 2"):
-        decode_supported(made, logits, 2)
+        decoded(KIND, made, logits, support_threshold=2)
     with pytest.raises(BadSetting, match=r"logits \[tokens, 6\]"):
-        decode_supported(made, [one[:, :2] for one in logits])
+        decoded(KIND, made, [one[:, :2] for one in logits])
     logits[0][0, 3] = float("nan")
     with pytest.raises(NonFiniteAnswer, match="'h0-0'"):
-        decode_supported(made, logits)
+        decoded(KIND, made, logits)
 
 
 # Asking
@@ -148,13 +147,13 @@ def test_what_cannot_be_decoded_is_named() -> None:
 
 @pytest.mark.parametrize("plan", [*PLANS, Plan(exit="entropy:0.8", reduce="selector:0.5")], ids=str)
 def test_an_answer_has_no_neighbours(plan: Plan) -> None:
-    ask = QuestionAnswering(with_selectors(model_of()), max_length=24, stride=6)
+    model, given = with_selectors(model_of()), {"max_length": 24, "stride": 6}
     questions = [*hotpot_questions(8), Question("plain", "what?", "the town of the river")]
-    together = ask.answers(questions, plan, batch_size=7)
+    together = model.predict(questions, plan, 7, **given)
     assert together[-1].facts == () and {one.windows for one in together} > {1}
     for question, reply in zip(questions, together, strict=True):
-        (alone,) = ask.answers([question], plan, batch_size=1)
-        same = ("text", "start", "end", "facts", "windows", "layers", "tokens")
+        (alone,) = model.predict([question], plan, 1, **given)
+        same = ("label", "start", "end", "facts", "windows", "layers", "tokens")
         assert all(getattr(alone, name) == getattr(reply, name) for name in same)
         assert reply.support == pytest.approx(alone.support, abs=1e-4)
         assert reply.choices == pytest.approx(alone.choices, abs=1e-4)
@@ -162,15 +161,15 @@ def test_an_answer_has_no_neighbours(plan: Plan) -> None:
 
 def test_training_finds_answers_types_and_support(tmp_path: Path) -> None:
     model, dev = model_of(head=None), hotpot_questions(40, seed=1)
-    before = score_hotpot(dev, HotpotPredictions.of(QuestionAnswering(model).answers(dev)))
+    before = score_hotpot(dev, HotpotPredictions.of(model.predict(dev)))
     method = "joint:epochs=8,lr=3e-3,head=linear"
     train(model, method, hotpot_questions(200), dev, output=tmp_path, batch_size=16, progress=False)
-    ask = QuestionAnswering(AdaptiveModel.from_pretrained(tmp_path / "model"))
-    after = score_hotpot(dev, HotpotPredictions.of(ask.answers(dev, Plan())))
+    model = AdaptiveModel.from_pretrained(tmp_path / "model")
+    after = score_hotpot(dev, HotpotPredictions.of(model.predict(dev, Plan())))
     assert before["joint_f1"] < 0.3 < 0.8 < after["joint_f1"], (before, after)
-    found = evaluate(ask.model, dev, ["entropy"], plan=Plan(), timed_batches=(), resamples=20)
+    found = evaluate(model, dev, ["entropy"], plan=Plan(), timed_batches=(), resamples=20)
     assert found.metric == "answer_and_support_f1" and found.full["score"] > 0.8
-    early = ask.answers(dev, Plan(exit=found.chosen[-1]["rule"]))
+    early = model.predict(dev, Plan(exit=found.chosen[-1]["rule"]))
     assert score_hotpot(dev, HotpotPredictions.of(early))["joint_f1"] > 0.6
 
 
@@ -181,8 +180,8 @@ def test_a_bundle_is_a_plain_token_classifier(tmp_path: Path) -> None:
         cls.from_pretrained(tmp_path / "bundle") for cls in (AdaptiveModel, AutoModelForTokenClassification)
     )
     assert again.kind == KIND
-    assert agree(QuestionAnswering(again).answers(questions), QuestionAnswering(model).answers(questions))
-    inputs = collate([replace(row, label=None) for row in encoded_rows(model, questions)], 0)
+    assert agree(again.predict(questions), model.predict(questions))
+    inputs = collate([replace(row, label=None) for row in model.encode(questions)], 0)
     stock = {name: inputs[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
     full = model.answer(inputs, Plan()).logits
     asked = inputs["answer_mask"]
@@ -198,7 +197,7 @@ def test_a_bundle_is_a_plain_token_classifier(tmp_path: Path) -> None:
 def test_predictions_go_to_disk_in_the_official_shape(tmp_path: Path) -> None:
     questions = hotpot_questions(4)
     made = cut(questions)
-    said = HotpotPredictions.of(decode_supported(made, [truth(window) for window in made]))
+    said = HotpotPredictions.of(decoded(KIND, made, [truth(window) for window in made]))
     said.write(tmp_path / "said.json")
     whole = json.loads((tmp_path / "said.json").read_text())
     right = {one.id: [[s.title, s.number] for s in one.sentences if s.support] for one in questions}
@@ -208,5 +207,5 @@ def test_predictions_go_to_disk_in_the_official_shape(tmp_path: Path) -> None:
 def test_plain_spans_still_learn_from_these_questions() -> None:
     yes = next(question for question in hotpot_questions(20) if question.choice == "yes")
     (window,) = windows(TOKENIZER, [yes], 96)
-    assert window.encoded.label == ((0, 0),) and window.encoded.sentences is None
-    assert windows(TOKENIZER, made_questions(1, 8), 96)[0].sentences == ()
+    assert window.label == ((0, 0),) and window.sentences is None
+    assert windows(TOKENIZER, made_questions(1, 8), 96)[0].begins == ()

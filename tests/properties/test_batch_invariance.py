@@ -74,7 +74,7 @@ class Comparison:
 
 def same(kind: Kind, ours: tuple[int, Tensor], theirs: tuple[int, Tensor]) -> bool:
     """Same depth, same labels; numbers are compared as logits."""
-    return ours[0] == theirs[0] and (kind.name == "regression" or torch.equal(ours[1], theirs[1]))
+    return ours[0] == theirs[0] and (kind.numeric or torch.equal(ours[1], theirs[1]))
 
 
 @torch.no_grad()
@@ -115,7 +115,7 @@ def rules() -> list[Any]:
     for kind in map(answers.make, answers.names()):
         for name in exit_rules.names():
             fields = {field.name for field in dataclasses.fields(exit_rules[name])}
-            tolerance = {"tolerance": 0.5} if kind.name == "regression" and "tolerance" in fields else {}
+            tolerance = {"tolerance": 0.5} if kind.numeric and "tolerance" in fields else {}
             rule = exit_rules.make(name, **tolerance)
             try:
                 rule.check(kind, tuple(range(1, LAYERS)), True)

@@ -41,7 +41,7 @@ KINDS = answers.names()
 def close(model: AdaptiveModel, ours: Answer, theirs: Answer) -> bool:
     """The same layers, tokens and labels, and logits that moved by no more than rounding does."""
     same = ours.layers.item() == theirs.layers.item() and ours.tokens.item() == theirs.tokens.item()
-    labels = model.kind.name == "regression" or torch.equal(*map(model.kind.predicted, (ours.logits, theirs.logits)))
+    labels = model.kind.numeric or torch.equal(*map(model.kind.predicted, (ours.logits, theirs.logits)))
     return same and labels and bool((ours.logits - theirs.logits).abs().max() <= CLOSE)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import string
+from collections.abc import Sequence
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import BertTokenizer, PreTrainedTokenizerFast
 
-from paredown.tasks import HotpotQA, Question
+from paredown.answers import Kind, Question
+from paredown.tasks import HotpotQA
 
 ODD = [
     "naïve",
@@ -93,3 +95,10 @@ def hotpot_records(number: int, seed: int = 0) -> list[dict[str, Any]]:
 
 def hotpot_questions(number: int, seed: int = 0) -> list[Question]:
     return [HotpotQA()._asked(record) for record in hotpot_records(number, seed)]
+
+
+def decoded(kind: Kind, rows: Sequence[Any], logits: Sequence[Any], **settings: Any) -> list[Any]:
+    """A prediction for every question that rows are windows of, from the logits of each."""
+    kind = kind.but(**settings)
+    groups = kind.by_unit(rows)
+    return [kind.decode([rows[at] for at in group], [logits[at] for at in group], ()) for group in groups]

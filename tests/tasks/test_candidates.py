@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from paredown.answers import collate
+from paredown.answers import Choices, collate
+from paredown.answers._marked_windows import marked_windows
 from paredown.errors import BadSetting
-from paredown.tasks import Choices, marked_windows
 from tests.tasks.asking import raw_bytes, word_pieces
 from tests.tasks.choosing import made_choices
 
@@ -18,7 +18,7 @@ ASKED = Choices("a", "the town\nof the river and the bridge", "what town", ("riv
 
 def shown(tokenizer: Any, *questions: Choices, **settings: Any) -> list[list[str]]:
     found = marked_windows(tokenizer, questions, **settings)
-    return [tokenizer.convert_ids_to_tokens(window.encoded.ids["input_ids"]) for window in found]
+    return [tokenizer.convert_ids_to_tokens(window.ids["input_ids"]) for window in found]
 
 
 def test_the_layout() -> None:
@@ -27,12 +27,12 @@ def test_the_layout() -> None:
     (tokens,) = shown(tokenizer, ASKED)
     head = "[CLS] what town [unused1] river [unused1] the bridge [unused1] built [SEP]".split()
     assert tokens == head + "[unused2] the town [unused2] of the river and the bridge [SEP]".split()
-    assert window.encoded.first == (3, 5, 8) and window.encoded.label == ((5,),) and not window.misses
-    assert window.encoded.protected == (*range(len(head)), len(tokens) - 1)
-    assert window.encoded.ids["token_type_ids"] == [0] * len(head) + [1] * (len(tokens) - len(head))
+    assert window.first == (3, 5, 8) and window.label == ((5,),) and window.teaches
+    assert window.protected == (*range(len(head)), len(tokens) - 1)
+    assert window.ids["token_type_ids"] == [0] * len(head) + [1] * (len(tokens) - len(head))
     (free,) = marked_windows(tokenizer, [ASKED], protect=False)
-    assert free.encoded.protected is None and free.encoded.ids == window.encoded.ids
-    inputs = collate([window.encoded, free.encoded], 0)
+    assert free.protected is None and free.ids == window.ids
+    inputs = collate([window, free], 0)
     assert inputs["labels"].tolist() == [[[5]], [[5]]] and inputs["answer_mask"].sum(1).tolist() == [3, 3]
     assert "[unused1]" in tokenizer.get_vocab() and tokenizer.tokenize("[unused1]") != ["[unused1]"]  # left as it was
 
@@ -40,8 +40,8 @@ def test_the_layout() -> None:
 def test_where_the_vocabulary_has_no_markers_the_separator_marks() -> None:
     tokenizer = raw_bytes()
     (window,) = marked_windows(tokenizer, [ASKED])
-    ids = window.encoded.ids["input_ids"]
-    assert [ids[place] for place in window.encoded.first or ()] == [tokenizer.sep_token_id] * 3
+    ids = window.ids["input_ids"]
+    assert [ids[place] for place in window.first or ()] == [tokenizer.sep_token_id] * 3
     tokenizer.sep_token = None
     with pytest.raises(BadSetting, match=r"neither \[unused1\] and \[unused2\] nor a separator"):
         marked_windows(tokenizer, [ASKED])
@@ -52,11 +52,11 @@ def test_where_the_vocabulary_has_no_markers_the_separator_marks() -> None:
 def test_every_window_has_the_candidates_and_all_have_the_supports(make: Any, stride: int | None) -> None:
     tokenizer, questions = make(), made_choices(6, supports=12)
     length = 64 if make is word_pieces else 160
-    whole = [window.encoded.ids["input_ids"] for window in marked_windows(tokenizer, questions, 10_000)]
+    whole = [window.ids["input_ids"] for window in marked_windows(tokenizer, questions, 10_000)]
     found = marked_windows(tokenizer, questions, length, stride, max_windows=None)
-    assert {window.number for window in found} == set(range(6)) and len(found) > 12
+    assert {window.unit for window in found} == set(range(6)) and len(found) > 12
     for number, asked in enumerate(questions):
-        own = [window.encoded for window in found if window.number == number]
+        own = [window for window in found if window.unit == number]
         assert max(map(len, own)) == length
         head = len(own[0].protected or ()) - 1
         markers = {(one.first, one.label, tuple(one.ids["input_ids"][:head])) for one in own}
@@ -76,12 +76,12 @@ def test_what_is_not_read_is_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.clear()
     many = replace(ASKED, options=tuple(f"town {number}" for number in range(90)), label=85)
     (window,) = marked_windows(tokenizer, [many])
-    assert len(window.encoded.first or ()) == 79 and window.misses and window.encoded.label is None
+    assert len(window.first or ()) == 79 and not window.teaches and window.label is None
     assert "1 of 1 questions have the right candidate beyond the first 79, so they count as wrong" in caplog.text
     caplog.clear()
     (window,) = marked_windows(tokenizer, [many], max_candidates=None)
-    assert len(window.encoded.first or ()) == 90 and not window.misses and not caplog.text
-    assert not marked_windows(tokenizer, [replace(many, label=None)])[0].misses
+    assert len(window.first or ()) == 90 and window.teaches and not caplog.text
+    assert marked_windows(tokenizer, [replace(many, label=None)])[0].teaches
 
 
 def test_long_candidates_are_cut_alike(caplog: pytest.LogCaptureFixture) -> None:

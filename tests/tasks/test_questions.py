@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 import torch
 
+from paredown.answers import Question, Span
+from paredown.answers._windows import Window, windows
 from paredown.errors import BadInput, BadSetting
-from paredown.evaluation.spans import decode, exact, score_spans
+from paredown.evaluation.spans import exact, score_spans
 from paredown.registry import tasks
-from paredown.tasks import Question, Window, windows
 from paredown.tasks.mrqa import MARKERS
-from tests.tasks.asking import made_questions, raw_bytes, word_pieces
+from tests.tasks.asking import decoded, made_questions, raw_bytes, word_pieces
 
 DATA = Path(os.environ.get("PAREDOWN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 WEIGHTS = os.environ.get("PAREDOWN_WEIGHTS")  # a folder of downloaded models
@@ -107,9 +108,9 @@ def test_mrqa(tmp_path: Path, name: str, header: bool) -> None:
 def gold_again(made: list[Window]) -> Iterator[tuple[Window, str]]:
     """The text that every label stands for."""
     for window in made:
-        for label in window.labels:
+        for label in window.spans:
             start, end = window.characters(*label)
-            yield window, window.question.context[start:end]
+            yield window, window.asked.context[start:end]
 
 
 @pytest.mark.parametrize(("max_length", "stride"), [(64, 16), (128, 50), (384, 128)])
@@ -119,8 +120,8 @@ def test_every_gold_answer_is_found_again(tokenizer: Any, max_length: int, strid
     assert all(len(window) <= max_length for window in made)
     found: dict[str, set[str]] = {question.id: set() for question in questions}
     for window, text in gold_again(made):
-        assert text in window.question.answers
-        found[window.question.id].add(text)
+        assert text in window.asked.answers
+        found[window.asked.id].add(text)
     # An answer longer than a step may be whole in no window.
     short = {one.id: {text for text in one.answers if len(text.encode()) < 40} for one in questions}
     assert max_length == 64 or all(found[key] >= texts for key, texts in short.items())
@@ -141,10 +142,8 @@ def test_windows_are_the_tokenizers_own_pairs(tokenizer: Any) -> None:
             return_overflowing_tokens=True,
             return_offsets_mapping=True,
         )
-        assert [window.encoded.ids["input_ids"] for window in made] == own["input_ids"]
-        assert [window.encoded.ids.get("token_type_ids") for window in made] == own.get(
-            "token_type_ids", [None] * len(made)
-        )
+        assert [window.ids["input_ids"] for window in made] == own["input_ids"]
+        assert [window.ids.get("token_type_ids") for window in made] == own.get("token_type_ids", [None] * len(made))
         for place, window in enumerate(made):
             inside = [at for at, part in enumerate(own.sequence_ids(place)) if part == 1]
             assert (window.at, len(window.offsets)) == (inside[0], len(inside))
@@ -155,8 +154,8 @@ def test_what_stays_and_what_may_answer(tokenizer: Any) -> None:
     question = replace(made_questions(1, 60)[0], protected=((0, 5), (20, 22)))
     for window in windows(tokenizer, [question], max_length=80, stride=30):
         context = range(window.at, window.at + len(window.offsets))
-        assert window.encoded.first == (0, *context)
-        kept = set(window.encoded.protected or ())
+        assert window.first == (0, *context)
+        kept = set(window.protected or ())
         assert kept >= set(range(len(window))) - set(context)
         for place in context:
             start, end = window.offsets[place - window.at]
@@ -167,7 +166,7 @@ def test_the_question_is_cut_and_must_leave_room(tokenizer: Any) -> None:
     question = replace(made_questions(1, 30)[0], question="w" * 90 + " what who" * 50)
     (window, *_) = windows(tokenizer, [question], max_length=64, stride=16, max_question=10)
     whole = tokenizer(question.question, add_special_tokens=False)["input_ids"]
-    assert window.encoded.ids["input_ids"][1:11] == whole[:10]
+    assert window.ids["input_ids"][1:11] == whole[:10]
     with pytest.raises(BadSetting, match="max_length=64 leaves no room after a question of 61 tokens"):
         windows(tokenizer, [question], max_length=64, max_question=61)
     with pytest.raises(BadSetting, match=r"stride \(0\)"):
@@ -178,12 +177,12 @@ def test_labels_without_an_answer(tokenizer: Any) -> None:
     (question,) = made_questions(1, 200)
     late = replace(question, spans=question.spans[:1], answers=question.answers[:1])
     made = windows(tokenizer, [late, replace(late, impossible=True, spans=(), answers=())], max_length=64, stride=16)
-    labels = [window.encoded.label for window in made]
+    labels = [window.label for window in made]
     none = ((0, 0),)
     assert none in labels and all((label == none) == (not one.labels) for label, one in zip(labels, made))
-    assert {window.encoded.label for window in made if window.number == 1} == {none}
+    assert {window.label for window in made if window.unit == 1} == {none}
     kept = windows(tokenizer, [late], max_length=64, stride=16, drop_without_answer=True)
-    assert [window.encoded for window in kept] == [window.encoded for window in made if window.labels]
+    assert [window for window in kept] == [window for window in made if window.spans]
 
 
 def test_an_answer_at_the_border_of_a_window(tokenizer: Any) -> None:
@@ -195,8 +194,8 @@ def test_an_answer_at_the_border_of_a_window(tokenizer: Any) -> None:
         assert {text for _, text in gold_again(made)} == set(question.answers)
         for window in made:
             shown = window.offsets[0, 0] <= span[0] and window.offsets[-1, 1] >= span[1]
-            assert bool(window.labels) == shown
-            assert window.places(*span) == (window.labels[0] if shown else None)
+            assert bool(window.spans) == shown
+            assert window.tokens(*span) == (window.spans[0] if shown else None)
 
 
 def test_every_token_is_fullest_in_one_window(tokenizer: Any) -> None:
@@ -218,7 +217,7 @@ def test_markers_are_one_token() -> None:
     context = LINE["context"]
     question = Question("a", "Who wrote?", context, ("Ann",), ((17, 20),))  # type: ignore[arg-type]
     (window,) = windows(tokenizer, [question], markers=MARKERS)
-    ids = window.encoded.ids["input_ids"]
+    ids = window.ids["input_ids"]
     names = tokenizer.convert_ids_to_tokens(ids)[window.at :]
     assert names[0] == "[unused2]" and names.count("[unused1]") == 1
     assert [text for _, text in gold_again([window])] == ["Ann"]
@@ -233,7 +232,7 @@ def test_a_long_context(tokenizer: Any) -> None:
     question = Question("q", "what river?", context, (context[slice(*span)],), (span,))
     started = time.perf_counter()
     made = windows(tokenizer, [question])
-    answers = decode(made, [peak(window) for window in made])
+    answers = decoded(Span(), made, [peak(window) for window in made])
     assert time.perf_counter() - started < 30  # seconds; about one where nothing else runs
     assert len(context) > 100_000 and (answers[0].start, answers[0].end) == span
 
@@ -241,8 +240,8 @@ def test_a_long_context(tokenizer: Any) -> None:
 def peak(window: Window) -> torch.Tensor:
     """Logits that say the label, and of windows without an answer nothing."""
     logits = torch.full((len(window), 2), -8.0)
-    if window.labels:
-        ((start, end),) = window.encoded.label
+    if window.spans:
+        ((start, end),) = window.label
         logits[start, 0] = logits[end, 1] = 8.0
     return logits
 
@@ -250,7 +249,7 @@ def peak(window: Window) -> torch.Tensor:
 def test_nothing_to_read(tokenizer: Any) -> None:
     assert windows(tokenizer, []) == []
     (window,) = windows(tokenizer, [Question("q", "who?", "\x00\x01" if "token_type_ids" in tokenizer("a") else "")])
-    assert len(window.offsets) == 0 and decode([window], [torch.zeros(len(window), 2)])[0].text == ""
+    assert len(window.offsets) == 0 and decoded(Span(), [window], [torch.zeros(len(window), 2)])[0].label == ""
     slow = type("Slow", (), {"is_fast": False})()
     with pytest.raises(BadSetting, match="Slow cannot say where its tokens stand"):
         windows(slow, [])
@@ -296,11 +295,12 @@ def survivors(questions: list[Question], made: list[Window]) -> float:
     """The share of gold answers that labels are and peaks give back; all are covered, even parts of words."""
     covered = np.zeros(len(questions), dtype=bool)
     for window in made:
-        for first, last in window.labels[:1]:
+        for first, last in window.spans[:1]:
             start, end = window.characters(first, last)
-            covered[window.number] |= any(start <= one and other <= end for one, other in window.question.spans)
+            covered[window.unit] |= any(start <= one and other <= end for one, other in window.asked.spans)
     assert covered.all()
-    said = decode(made, [peak(window) for window in made], max_answer_length=250)  # where tokens are single letters
-    same = [one.text in question.answers for one, question in zip(said, questions, strict=True)]
-    right = [max(exact(one.text, gold) for gold in question.answers) for one, question in zip(said, questions)]
+    long = Span(max_answer_length=250)  # tokens may be single letters
+    said = decoded(long, made, [peak(window) for window in made])
+    same = [one.label in question.answers for one, question in zip(said, questions, strict=True)]
+    right = [max(exact(one.label, gold) for gold in question.answers) for one, question in zip(said, questions)]
     return float(min(np.mean(same), np.mean(right)))

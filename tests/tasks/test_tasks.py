@@ -11,9 +11,8 @@ import pytest
 
 from paredown.answers import Row
 from paredown.errors import BadInput
-from paredown.evaluation.metrics import GROUPED, METRICS, USUAL
+from paredown.evaluation.metrics import GROUPED, METRICS
 from paredown.registry import answers, tasks
-from paredown.tasks._reading import METRIC
 
 NAMED = [name for name in tasks.aliases() + ["ag_news", "hyperpartisan", "fastbert"]]
 
@@ -27,10 +26,6 @@ def test_what_a_task_says(name: str) -> None:
     assert len(set(task.labels)) == len(task.labels)
     assert not task.spelled or len(task.spelled) == len(task.labels)
     assert tasks.from_json(json.loads(json.dumps(tasks.to_json(task)))) == task
-
-
-def test_usual_metrics_agree() -> None:
-    assert {kind: name for kind, name in USUAL.items() if kind in METRIC} == METRIC
 
 
 LAYOUTS: list[tuple[str, str, str, Row]] = [  # task, file, content, first row

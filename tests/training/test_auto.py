@@ -13,7 +13,6 @@ import pytest
 from paredown import AdaptiveModel
 from paredown.errors import BadPlan, BadSetting
 from paredown.evaluation import metric_named
-from paredown.evaluation.questions import encoded_rows
 from paredown.registry import methods
 from paredown.training import train
 from paredown.training.batches import Batches, held_out
@@ -58,7 +57,7 @@ def test_questions_are_trained_by_default_too(kind: str, tmp_path: Path, tokeniz
     method = "auto:least_steps=2,epochs=0.5,exit_epochs=0.5,joint_epochs=0.5,batch_size=8"
     report = train(model, method, asked(1), asked(2), output=tmp_path, max_length=48, progress=False)
     assert model.head.name == ("attention" if kind == "choice" else "pooler")
-    assert report.worth["full_layers"] == 4 and sum(report.worth["exits"]) == report.worth["rows"]
+    assert report.worth["full_layers"] == 4 and sum(report.worth["exits"]) >= report.worth["rows"] == len(asked(2))
 
 
 def test_stages_are_sized_for_the_encoder() -> None:
@@ -122,7 +121,7 @@ def test_a_rule_the_user_chose_stays(tmp_path: Path) -> None:
 def test_more_loss_allowed_never_means_more_work() -> None:
     model = tiny()
     model.grow_heads("attention", range(3))
-    dev = encoded_rows(model, rows(30), None)
+    dev = model.encode(rows(30), None)
     flops = [conclude(model, dev, metric_named("accuracy"), drop, 16).worth.flops for drop in (0.0, 0.1, 0.3, 0.9)]
     assert flops == sorted(flops, reverse=True)
 

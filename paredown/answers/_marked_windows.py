@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paredown.answers import Choices, Encoded
+from paredown.answers._questions import Choices
+from paredown.answers._rows import Encoded
+from paredown.answers._windows import BATCH
 from paredown.encoders.frame import Frame
 from paredown.errors import BadSetting
-from paredown.tasks._windows import BATCH
 
 LENGTH, MOST_WINDOWS, MOST_CANDIDATES = 1024, 8, 79  # as published (TR-BERT)
 MARKERS = ("[unused1]", "[unused2]")  # of candidates and of supports
@@ -20,20 +21,16 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
-class MarkedWindow:
-    """One row of a question: `[CLS] query {marker candidate}* [SEP] part of {marker support}* [SEP]`."""
+class MarkedWindow(Encoded):
+    """One row of a question: `[CLS] query {marker candidate}* [SEP] part of {marker support}* [SEP]`.
 
-    encoded: Encoded  # its `first` are the candidates' markers, in their order
-    question: Choices
-    number: int  # of the question, in the list the windows were made from
-
-    def __len__(self) -> int:
-        return len(self.encoded)
+    Its `first` are the candidates' markers, in their order.
+    """
 
     @property
-    def misses(self) -> bool:
-        """The right candidate is known, but it is not among those that are read."""
-        return self.question.label is not None and self.encoded.label is None
+    def teaches(self) -> bool:
+        """The right candidate may be known, and yet not be among those that are read."""
+        return self.asked.label is None or self.label is not None
 
 
 def marked_windows(
@@ -89,7 +86,7 @@ class _Layout:
         ids = self.tokenizer(each, add_special_tokens=False, verbose=False)["input_ids"]
         return dict(zip(each, ids, strict=True))
 
-    def windows(self, asked: Choices, number: int, read: dict[str, list[int]]) -> Iterator[MarkedWindow]:
+    def windows(self, asked: Choices, unit: int, read: dict[str, list[int]]) -> Iterator[MarkedWindow]:
         body = [token for text in _supports(asked) for token in (self.support, *read[text])]
         head, markers = self._head(asked, read, len(body))
         before = len(self.frame.special[0])
@@ -106,8 +103,8 @@ class _Layout:
             at = before + len(head) + len(self.frame.special[1])
             stays = set(range(len(ids["input_ids"]))) - set(range(at, at + len(shown)))
             label = ((first[asked.label],),) if known and asked.label is not None else None
-            encoded = Encoded(ids, label, first, tuple(sorted(stays)) if self.protect else None)
-            yield MarkedWindow(encoded, asked, number)
+            protected = tuple(sorted(stays)) if self.protect else None
+            yield MarkedWindow(ids, label, first, protected, asked=asked, unit=unit)
 
     def _head(self, asked: Choices, read: dict[str, list[int]], body: int) -> tuple[list[int], list[int]]:
         """The query and the candidates, and the places of their markers; supports keep a quarter of the window."""

@@ -10,37 +10,29 @@ from typing import Any
 
 import numpy as np
 
-from paredown.answers import Encoded, Kind, SupportedSpan
+from paredown.answers._questions import Question, is_labelled
+from paredown.answers._rows import Encoded
 from paredown.encoders.frame import Frame
 from paredown.errors import BadSetting
-from paredown.registry import answers
-from paredown.tasks._questions import Question, is_labelled
 
 BATCH = 256  # texts given to the tokenizer at once
-NO_ANSWER = (0, 0)  # the place of the first token means that the window does not answer
-MOST_PLACES = 64  # that one window's label holds
-SPAN = answers.make("span")
+NO_ANSWER = (0, 0)  # the first token means that the window does not answer
+MOST_SPANS = 64  # that one window's label holds
 
-Place = tuple[int, int]
+Span = tuple[int, int]  # first and last token
 
 
-@dataclass(frozen=True, eq=False)
-class Window:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Window(Encoded):
     """One row of a question: `[CLS] question [SEP] part of the context [SEP]`."""
 
-    encoded: Encoded
-    question: Question
-    number: int  # of the question, in the list the windows were made from
-    at: int  # place of the first context token
+    at: int  # position of the first context token
     offsets: np.ndarray  # [context tokens, 2] the characters of each, [start, end) in the whole context
     fullest: np.ndarray  # [context tokens] True where no other window shows more on both sides of the token
-    labels: tuple[Place, ...] = ()  # places (first token, last token) of all gold answers in this window
-    sentences: tuple[Place, ...] = ()  # (first token, which of the question's) of all sentences that begin in it
+    spans: tuple[Span, ...] = ()  # first and last token of all gold answers in this window
+    begins: tuple[Span, ...] = ()  # (first token, which of the question's) of all sentences that begin in it
 
-    def __len__(self) -> int:
-        return len(self.encoded)
-
-    def places(self, start: int, end: int) -> Place | None:
+    def tokens(self, start: int, end: int) -> Span | None:
         """First and last token of these characters of the context; None where the window does not show them all."""
         found = _covering(self.offsets, np.array([[start, end]]))[0]
         whole = len(self.offsets) and self.offsets[0, 0] <= start and end <= self.offsets[-1, 1]
@@ -49,7 +41,7 @@ class Window:
     def characters(self, first: int, last: int) -> tuple[int, int]:
         """The characters of the context from the token at one place to that at another, without spaces around."""
         start, end = int(self.offsets[first - self.at, 0]), int(self.offsets[last - self.at, 1])
-        context = self.question.context
+        context = self.asked.context
         while end < len(context) and unicodedata.category(context[end]).startswith("M"):
             end += 1  # an accent that stands alone belongs to the letter before it; some tokenizers drop it
         text = context[start:end]
@@ -64,7 +56,6 @@ def windows(
     max_question: int = 64,
     drop_without_answer: bool = False,
     markers: Mapping[str, str] | None = None,
-    kind: Kind = SPAN,
 ) -> list[Window]:
     """The windows of all questions, in order.
 
@@ -73,7 +64,7 @@ def windows(
     without "no answer". `markers`: words of the context that are read as one token, and as which (see `mrqa.MARKERS`).
 
     A window's label is the first gold answer it shows whole (all, where the question says `any_span`), or `NO_ANSWER`;
-    for a `kind` that wants them, with the answer's type and the sentences. None where the question has no label.
+    None where the question has no label.
     """
     if not getattr(tokenizer, "is_fast", False):
         raise BadSetting(
@@ -93,9 +84,9 @@ def windows(
             room = max_length - len(frame) - len(ids)
             if room < 1:
                 raise BadSetting(f"max_length={max_length} leaves no room after a question of {len(ids)} tokens")
-            cut = _Cut(question, start + place, ids, read[question.context], frame, room, min(stride, room), kind)
+            cut = _Cut(question, start + place, ids, read[question.context], frame, room, min(stride, room))
             found = cut.windows()
-            made += [window for window in found if window.labels or not drop_without_answer]
+            made += [window for window in found if window.spans or not drop_without_answer]
     return made
 
 
@@ -147,13 +138,12 @@ class _Cut:
     """One question, about to be cut into windows."""
 
     question: Question
-    number: int
+    unit: int  # index of the question
     asked: list[int]
     context: _Tokens
     frame: Frame
     room: int
     step: int
-    kind: Kind
 
     def windows(self) -> Iterator[Window]:
         context, frame, room, total = self.context, self.frame, self.room, len(self.context.ids)
@@ -162,7 +152,7 @@ class _Cut:
         gold = gold[gold[:, 0] <= gold[:, 1]]
         fullest = _fullest(total, starts, room)
         at = len(frame.special[0]) + len(self.asked) + len(frame.special[1])
-        for place, start in enumerate(starts):
+        for index, start in enumerate(starts):
             end = min(start + room, total)
             ids = frame.around(self.asked, context.ids[start:end])
             shown = gold[(gold[:, 0] >= start) & (gold[:, 1] < end)] - start + at
@@ -172,28 +162,27 @@ class _Cut:
             answerable = range(at, at + end - start)
             inside = {one - start + at for first, last in kept for one in range(max(first, start), min(last + 1, end))}
             stays = sorted(set(range(len(ids["input_ids"]))) - set(answerable) | inside)
-            label = self._label(labels, sentences, len(ids["input_ids"])) if is_labelled(self.question) else None
-            begin = tuple(token for token, _ in sentences) if isinstance(self.kind, SupportedSpan) else None
-            encoded = Encoded(ids, label, (0, *answerable), tuple(stays), begin)
-            owned = fullest[start:end] == place
-            yield Window(encoded, self.question, self.number, at, context.offsets[start:end], owned, labels, sentences)
+            label = (labels or (NO_ANSWER,))[: MOST_SPANS if self.question.any_span else 1]
+            yield Window(
+                ids,
+                label if is_labelled(self.question) else None,
+                first=(0, *answerable),
+                protected=tuple(stays),
+                asked=self.question,
+                unit=self.unit,
+                at=at,
+                offsets=context.offsets[start:end],
+                fullest=fullest[start:end] == index,
+                spans=labels,
+                begins=sentences,
+            )
 
     @property
-    def _told(self) -> list[Place]:
+    def _told(self) -> list[Span]:
         return [(sentence.start, sentence.end) for sentence in self.question.sentences]
 
-    def _tokens_of(self, spans: Sequence[Place]) -> np.ndarray:
+    def _tokens_of(self, spans: Sequence[Span]) -> np.ndarray:
         return _covering(self.context.offsets, np.array(spans).reshape(-1, 2))
-
-    def _label(self, labels: tuple[Place, ...], sentences: tuple[Place, ...], tokens: int) -> Any:
-        question = self.question
-        places = (labels or (NO_ANSWER,))[: MOST_PLACES if question.any_span else 1]
-        if not isinstance(self.kind, SupportedSpan):
-            return places
-        support = {token: question.sentences[which].support for token, which in sentences}
-        if question.choice is not None:
-            return self.kind.label((), question.choice, support, tokens)
-        return self.kind.label(places, "span", support, tokens)
 
 
 def _covering(offsets: np.ndarray, spans: np.ndarray) -> np.ndarray:

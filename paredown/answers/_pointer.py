@@ -1,0 +1,64 @@
+"""Base of the answers that point at tokens of a text that a question is about, which is read in windows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paredown.answers._kind import RULED_OUT, Kind, refuse_smoothing
+from paredown.answers._length import check_length, longest_row
+
+
+@dataclass(frozen=True)
+class Pointer(Kind):
+    """Positions in the text, [rows, items]: where an answer starts and ends, or which of the marked tokens it is.
+    Classes are the tokens, of which only some can be the answer.
+
+    Labels are [rows, positions, items]: every position that is right, filled up with IGNORED.
+    """
+
+    per_token = True
+    windowed = True
+    usual_window: ClassVar[int]  # tokens of a window where nobody says, if the encoder can read as many
+
+    def row_length(self, model: Any, wanted: int | None = None) -> int:
+        """Tokens of a window: as many as wanted, which must not be more than the encoder can read; else as in
+        training, or the usual number."""
+        wanted = wanted or model.reading.max_length
+        if wanted is None:
+            return int(min(self.usual_window, longest_row(model)))
+        check_length(model, wanted)
+        return wanted
+
+    def ruled_out(self, logits: Tensor, mask: Tensor) -> Tensor:
+        return logits.masked_fill(~mask.bool().unsqueeze(-1), RULED_OUT)
+
+    def log_probs(self, logits: Tensor) -> Tensor:
+        return logits.float().transpose(1, 2).log_softmax(-1)
+
+    def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Minus the log-probability that a position (a start, an end) is one of the right ones, whichever."""
+        refuse_smoothing(smoothing)
+        if labels.shape[1] == 1:  # what the general case comes to, to the last bit
+            return F.cross_entropy(logits.float().transpose(1, 2).flatten(0, 1), labels.flatten())
+        return surprise(self.log_probs(logits), labels).mean()
+
+    def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return misplaced(self.predicted(logits), labels)
+
+
+def surprise(log_probs: Tensor, places: Tensor) -> Tensor:
+    """[rows, items] of [rows, items, tokens]: any of [rows, places, items] will do; 0 where a row has none."""
+    tokens = torch.arange(log_probs.shape[-1], device=log_probs.device)
+    right = (places.unsqueeze(-1) == tokens).any(1)  # [rows, items, tokens]; the same token twice is one
+    nothing = (places < 0).all(1).unsqueeze(-1)
+    return -log_probs.masked_fill(~(right | nothing), float("-inf")).logsumexp(-1)
+
+
+def misplaced(said: Tensor, places: Tensor) -> Tensor:
+    """[rows, 1] of what is said [rows, items], the share that is wrong, by the place that fits best."""
+    return (said.unsqueeze(1) != places).float().mean(2).amin(1, keepdim=True)
