@@ -13,15 +13,15 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from paredown.answers import Choices, Kind, Row
+from paredown.answers import Choices, Kind, MultiLabel, Row
 from paredown.answers._columns import LABEL_NAMES, TEXT_NAMES, Columns, find_columns
 from paredown.cli._data import as_flags
 from paredown.errors import BadInput, BadSetting
 from paredown.model import Reading
 from paredown.registry import answers, tasks
 from paredown.tasks import Question
-from paredown.tasks._questions import JSON, Fault
-from paredown.tasks._reading import _Fault, _Item, _item, _readable, _value
+from paredown.tasks._questions import JSON
+from paredown.tasks._reading import Fault, Item, item_of, readable_cell, value_of
 from paredown.tasks._records import QuestionFiles, numbered_records
 from paredown.tasks._table import Numbered, Table, _ended, read_table, table_of, without_last_blanks
 from paredown.tasks.race import Race
@@ -95,7 +95,7 @@ class Incoming:
         known = record if isinstance(record, dict) else {}
         try:
             return replace(self, kept=tuple(_plain_value(known.get(name), name) for name in names))
-        except _Fault as fault:
+        except Fault as fault:
             return replace(_bad(self.line, fault), kept=(None,) * len(names))
 
 
@@ -163,7 +163,7 @@ def _question(line: int, record: dict[str, Any] | str) -> Incoming:
     asked = {"id": str(line), "query": record.get("query")}
     try:
         return Incoming(line, question_of(asked | {name: _listed(record, name) for name in LISTS}))
-    except (Fault, _Fault) as fault:
+    except Fault as fault:
         return _bad(line, fault)
 
 
@@ -200,26 +200,26 @@ def _columns(source: str, names: tuple[str, ...], given: Input, per_word: bool) 
 
 def _incoming(line: int, record: dict[str, Any] | str, columns: Columns, kind: Kind) -> Incoming:
     try:
-        item = _item(line, record, Columns(columns.text, columns.pair), kind.name)
+        item = item_of(line, record, Columns(columns.text, columns.pair), kind)
         if kind.grouped and isinstance(record, dict):
             return Incoming(line, _choices(item, record))
-    except _Fault as fault:
+    except Fault as fault:
         return _bad(line, fault)
     return Incoming(line, Row(item.text, item.pair))
 
 
-def _choices(item: _Item, record: dict[str, Any]) -> Choices:
+def _choices(item: Item, record: dict[str, Any]) -> Choices:
     """A question with its options."""
     try:
         asked = Choices(str(item.line), item.pair or "", str(item.text), _listed(record, OPTIONS))
         return answers.make("choice").unit(asked, 0)
     except BadInput as error:
-        raise _Fault(str(error).partition(": ")[2]) from None
+        raise Fault(str(error).partition(": ")[2]) from None
 
 
 def _listed(record: dict[str, Any], column: str) -> Any:
     """A list, which stands as JSON where cells are text."""
-    return _value(record.get(column), "multi_label")
+    return value_of(record.get(column), MultiLabel())
 
 
 def _bad(line: int, fault: Exception) -> Incoming:
@@ -231,7 +231,7 @@ def _plain_value(value: Any, name: str) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     if isinstance(value, str):
-        return _readable(value, name)
+        return readable_cell(value, name)
     return value if value is None or isinstance(value, (bool, int, float, list, dict)) else str(value)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from paredown.answers import Choices, Question
 from paredown.answers._questions import is_labelled
 from paredown.errors import BadInput
-from paredown.tasks._reading import tell_bad
+from paredown.tasks._reading import Fault, tell_bad
 
 JSON = (".json", ".json.gz")
 
@@ -36,10 +36,6 @@ class Questions(Generic[Asked]):
     rows: list[Asked]
     kind: str
     bad: tuple[BadQuestion, ...] = ()  # questions left out on request
-
-
-class Fault(Exception):
-    """What is wrong with one question or paragraph, for its place to be named by who knows it."""
 
 
 def gather_questions(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from paredown.answers import IGNORED, Row
+from paredown.answers import IGNORED, Kind, Row, SingleLabel
 from paredown.answers._columns import Columns
 from paredown.errors import BadInput
 from paredown.model import Reading
@@ -58,9 +58,13 @@ class Wanted:
     required: bool = False  # False: a file in which every label is missing is unlabelled
     separator: str | None = None  # between the labels of a cell, where there are several
 
+    @property
+    def of_kind(self) -> Kind | None:
+        return None if self.kind is None else answers.make(self.kind)
+
 
 @dataclass(frozen=True)
-class _Item:
+class Item:
     line: int
     text: str | tuple[str, ...]  # words where each has a label
     pair: str | None
@@ -68,8 +72,8 @@ class _Item:
     group: str | None
 
 
-class _Fault(Exception):
-    """What is wrong with one row."""
+class Fault(Exception):
+    """What is wrong with one row, question or paragraph, for its place to be named by who knows it."""
 
 
 def gather(table: Table, columns: Columns, wanted: Wanted, skip_bad_rows: bool = False) -> Read:
@@ -77,8 +81,8 @@ def gather(table: Table, columns: Columns, wanted: Wanted, skip_bad_rows: bool =
     items, bad = [], []
     for line, cells in table.rows:
         try:
-            items.append(_item(line, cells, columns, wanted.kind, wanted.separator))
-        except _Fault as fault:
+            items.append(item_of(line, cells, columns, wanted.of_kind, wanted.separator))
+        except Fault as fault:
             bad.append(Bad(line, str(fault)))
     if not items and not bad:
         raise BadInput(f"{table.source}: the file has no rows")
@@ -86,16 +90,17 @@ def gather(table: Table, columns: Columns, wanted: Wanted, skip_bad_rows: bool =
     needed = columns.label is not None and (wanted.required or bool(labelled))
     of_words = any(isinstance(item.text, tuple) for item in items)
     kind = wanted.kind or ("token_label" if of_words else guess_kind(labelled))
+    of_kind = answers.make(kind)
     rows, groups = [], []
     for item in items:
         try:
-            text = _words(item.text) if kind == "token_label" else item.text
-            label = _label(item.label, kind, wanted) if item.label is not None else None
+            text = _words(item.text) if of_kind.per_word else item.text
+            label = _label(item.label, of_kind, wanted) if item.label is not None else None
             if label is None and needed:
-                raise _Fault(f"no label in column {columns.label!r}")
-            if kind == "token_label" and label is not None and len(label) != len(text):
-                raise _Fault(f"{len(label)} labels for {len(text)} words")
-        except _Fault as fault:
+                raise Fault(f"no label in column {columns.label!r}")
+            if of_kind.per_word and label is not None and len(label) != len(text):
+                raise Fault(f"{len(label)} labels for {len(text)} words")
+        except Fault as fault:
             bad.append(Bad(item.line, str(fault)))
         else:
             rows.append(Row(text, item.pair, label))
@@ -104,7 +109,7 @@ def gather(table: Table, columns: Columns, wanted: Wanted, skip_bad_rows: bool =
     if bad:
         first = f"{table.source}, {table.unit} {bad[0].line}: {bad[0].reason}"
         tell_bad(first, len(bad), len(rows), "row", skip_bad_rows)
-    labels = wanted.labels or _found(rows, kind)
+    labels = wanted.labels or _found(rows, of_kind)
     return Read(table.source, rows, labels, kind, tuple(bad), tuple(groups) if columns.group else None)
 
 
@@ -118,81 +123,81 @@ def tell_bad(first: str, bad: int, good: int, what: str, skip_bad_rows: bool) ->
     log.warning("left out %d of %d %ss: %s", bad, bad + good, what, said)
 
 
-def _item(
-    line: int, cells: dict[str, Any] | str, columns: Columns, kind: str | None, separator: str | None = None
-) -> _Item:
+def item_of(
+    line: int, cells: dict[str, Any] | str, columns: Columns, kind: Kind | None, separator: str | None = None
+) -> Item:
     if isinstance(cells, str):
-        raise _Fault(cells)
+        raise Fault(cells)
     text: str | tuple[str, ...] | None = _listed_words(cells.get(columns.text[0]), kind)
     if text is None:
         parts = [_text(cells, name, empty=len(columns.text) > 1) for name in columns.text]
         text = " ".join(part for part in parts if part)
     if not text:
-        raise _Fault(f"empty text in columns {', '.join(map(repr, columns.text))}")
+        raise Fault(f"empty text in columns {', '.join(map(repr, columns.text))}")
     pair = None if columns.pair is None else _text(cells, columns.pair)
-    label = None if columns.label is None else _value(cells.get(columns.label), kind, separator)
-    group = None if columns.group is None else str(_value(cells.get(columns.group), "single_label") or "")
+    label = None if columns.label is None else value_of(cells.get(columns.label), kind, separator)
+    group = None if columns.group is None else str(value_of(cells.get(columns.group), SingleLabel()) or "")
     if group == "":
-        raise _Fault(f"empty {columns.group!r}")
-    return _Item(line, text, pair, label, group)
+        raise Fault(f"empty {columns.group!r}")
+    return Item(line, text, pair, label, group)
 
 
-def _listed_words(cell: Any, kind: str | None) -> tuple[str, ...] | None:
+def _listed_words(cell: Any, kind: Kind | None) -> tuple[str, ...] | None:
     """The words of a cell that holds a list of them; None where it holds a text, or where texts are wanted."""
-    if kind == "token_label" and isinstance(cell, str) and cell.startswith("["):
-        cell = _value(cell, kind)
-    return _words(tuple(cell)) if kind in (None, "token_label") and isinstance(cell, (list, tuple)) else None
+    if kind is not None and kind.per_word and isinstance(cell, str) and cell.startswith("["):
+        cell = value_of(cell, kind)
+    return _words(tuple(cell)) if (kind is None or kind.per_word) and isinstance(cell, (list, tuple)) else None
 
 
 def _words(text: str | tuple[Any, ...]) -> tuple[str, ...]:
     if isinstance(text, str):
         return tuple(text.split())
     if not text or not all(isinstance(word, str) and word.strip() for word in text):
-        raise _Fault(f"expected a list of words, none of them empty, got {list(text)!r:.60}")
-    return tuple(_readable(word, "words") for word in text)
+        raise Fault(f"expected a list of words, none of them empty, got {list(text)!r:.60}")
+    return tuple(readable_cell(word, "words") for word in text)
 
 
 def _text(cells: dict[str, Any], name: str, empty: bool = False) -> str:
     if name not in cells:
-        raise _Fault(f"no column {name!r}; it has {', '.join(map(str, cells)) or 'none'}")
+        raise Fault(f"no column {name!r}; it has {', '.join(map(str, cells)) or 'none'}")
     text = cells[name]
     if text is None or (isinstance(text, float) and math.isnan(text)):
         text = ""
     if not isinstance(text, str):
-        raise _Fault(f"column {name!r} must hold text, not {text!r:.40}")
+        raise Fault(f"column {name!r} must hold text, not {text!r:.40}")
     if not empty and not text.strip():
-        raise _Fault(f"empty text in column {name!r}")
-    return _readable(text, name)
+        raise Fault(f"empty text in column {name!r}")
+    return readable_cell(text, name)
 
 
-def _readable(text: str, name: str) -> str:
+def readable_cell(text: str, name: str) -> str:
     if text.isascii() and "\0" not in text:
         return text
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise _Fault(f"column {name!r} is not UTF-8 (at character {error.start}: {text[error.start]!a})") from None
+        raise Fault(f"column {name!r} is not UTF-8 (at character {error.start}: {text[error.start]!a})") from None
     if "\0" in text:
-        raise _Fault(f"column {name!r} holds a NUL character")
+        raise Fault(f"column {name!r} holds a NUL character")
     return text
 
 
-def _value(cell: Any, kind: str | None, separator: str | None = None) -> Any:
+def value_of(cell: Any, kind: Kind | None, separator: str | None = None) -> Any:
     """A label as it stands in the file; None where there is none. A JSON list in a text cell is a list, and so are
     labels with a separator between them."""
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return None
     if not isinstance(cell, str):
         return cell
-    cell = _readable(cell.strip(), "label")
-    if kind in (None, "multi_label", "token_label") and cell.startswith("[") and cell.endswith("]"):
+    cell = readable_cell(cell.strip(), "label")
+    if (kind is None or kind.label_type == "texts") and cell.startswith("[") and cell.endswith("]"):
         try:
             return json.loads(cell)
         except (ValueError, RecursionError):
             return cell
     if separator is not None:
         return [part.strip() for part in cell.split(separator) if part.strip()]
-    return cell.split() if cell and kind == "token_label" else cell or None
+    return cell.split() if cell and kind is not None and kind.per_word else cell or None
 
 
 def tell_several(source: str, labels: Sequence[str]) -> None:
@@ -222,19 +227,19 @@ def _fraction(text: str) -> bool:
     return NUMBER.fullmatch(text) is not None and WHOLE.fullmatch(text) is None
 
 
-def _label(label: Any, kind: str, wanted: Wanted) -> Any:
-    if kind == "regression":
+def _label(label: Any, kind: Kind, wanted: Wanted) -> Any:
+    if kind.label_type == "number":
         return _number(label, wanted)
-    if kind not in ("multi_label", "token_label"):
+    if kind.label_type == "text":
         return _name(label, wanted)
     if not isinstance(label, (list, tuple)):
         how = "as others in this file are" if wanted.kind is None else "in csv as JSON, or with a label_separator"
-        raise _Fault(f"label {label!r:.60} is not a list of labels, {how}")
-    if kind == "token_label":
+        raise Fault(f"label {label!r:.60} is not a list of labels, {how}")
+    if kind.per_word:
         return tuple(IGNORED if one in (None, IGNORED) else _name(one, wanted) for one in label)
     names = tuple(_name(one, wanted) for one in label)
     if len(set(names)) < len(names):
-        raise _Fault(f"labels {list(label)!r:.60} name one twice; list the labels that hold, not a 0 or 1 for each")
+        raise Fault(f"labels {list(label)!r:.60} name one twice; list the labels that hold, not a 0 or 1 for each")
     return names
 
 
@@ -242,12 +247,12 @@ def _number(label: Any, wanted: Wanted) -> float:
     is_text = isinstance(label, str) and NUMBER.fullmatch(label) is not None
     if not (is_text or (isinstance(label, (int, float)) and not isinstance(label, bool))):
         hint = "" if wanted.kind else " as others in this file are; kind='single_label' takes labels as names"
-        raise _Fault(f"label {label!r:.60} is not a number{hint}")
+        raise Fault(f"label {label!r:.60} is not a number{hint}")
     number = float(label)
     if not math.isfinite(number):
-        raise _Fault(f"label {label!r:.60} is not a finite number")
+        raise Fault(f"label {label!r:.60} is not a finite number")
     if wanted.limits and not wanted.limits[0] <= number <= wanted.limits[1]:
-        raise _Fault(f"label {number:g} is not in {wanted.limits[0]:g}..{wanted.limits[1]:g}")
+        raise Fault(f"label {number:g} is not in {wanted.limits[0]:g}..{wanted.limits[1]:g}")
     return number
 
 
@@ -257,22 +262,22 @@ def _name(label: Any, wanted: Wanted) -> str:
     if isinstance(label, float) and label.is_integer():
         label = int(label)
     if not isinstance(label, (str, int, float)):
-        raise _Fault(f"label {label!r:.60} is not a name or a number")
-    name = _readable(str(label), "label")
+        raise Fault(f"label {label!r:.60} is not a name or a number")
+    name = readable_cell(str(label), "label")
     if not wanted.labels or name in wanted.labels:
         return name
     if name in wanted.spelled:
         return wanted.labels[wanted.spelled.index(name)]
     known = ", ".join(wanted.labels[:20]) + (", …" if len(wanted.labels) > 20 else "")
     also = f" (or {', '.join(wanted.spelled[:20])})" if wanted.spelled else ""
-    raise _Fault(f"label {name[:60]!r} is not one of {known}{also}")
+    raise Fault(f"label {name[:60]!r} is not one of {known}{also}")
 
 
-def _found(rows: list[Row], kind: str) -> tuple[str, ...]:
-    if kind == "regression":
+def _found(rows: list[Row], kind: Kind) -> tuple[str, ...]:
+    if kind.label_type == "number":
         return ("score",)
     labels = [row.label for row in rows if row.label is not None]
-    several = kind in ("multi_label", "token_label")
+    several = kind.label_type == "texts"
     names = {name for label in labels for name in label if name != IGNORED} if several else set(labels)
     whole = all(WHOLE.fullmatch(name) for name in names)
     return tuple(sorted(names, key=(lambda name: (int(name), name)) if whole else None))

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from paredown.answers import Question
 from paredown.registry import tasks
-from paredown.tasks._questions import Fault, Question, field_of, readable, text_of
+from paredown.tasks._questions import Fault, field_of, readable, text_of
 from paredown.tasks._records import QuestionFiles, find_records, numbered_records
 
 # Words that mark a paragraph, a title, a document; TR-BERT reads them as BERT's unused tokens (`markers` of `windows`).

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from paredown.answers import Question
 from paredown.registry import tasks
-from paredown.tasks._questions import Fault, Question, field_of, read_json, text_of
+from paredown.tasks._questions import Fault, field_of, read_json, text_of
 from paredown.tasks._records import QuestionFiles
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from paredown.answers import Question
 from paredown.registry import tasks
-from paredown.tasks._questions import Fault, Question, field_of, readable, text_of
+from paredown.tasks._questions import Fault, field_of, readable, text_of
 from paredown.tasks._records import Records
 from paredown.tasks.mrqa import _spans as detected_spans
 

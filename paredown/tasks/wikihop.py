@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from paredown.answers import Choices
 from paredown.answers._marked_windows import BETWEEN_SUPPORTS
 from paredown.registry import tasks
-from paredown.tasks._questions import Choices, Fault, field_of, readable, text_of
+from paredown.tasks._questions import Fault, field_of, readable, text_of
 from paredown.tasks._records import Records
 
 
