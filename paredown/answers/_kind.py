@@ -145,9 +145,13 @@ class Kind(ABC):
 
     # Judging
 
-    def judging(self, units: Sequence[Any]) -> Kind:
-        """The kind with the settings that these units are judged with."""
+    def suiting(self, units: Sequence[Any]) -> Kind:
+        """The kind with the settings that these labelled units want."""
         return self
+
+    def judging(self, units: Sequence[Any]) -> Kind:
+        """The same, with no more work than judging needs: thousands of thresholds are."""
+        return self.suiting(units)
 
     def judged(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Predicted and right answers as metrics compare them, and the index of the row each belongs to."""

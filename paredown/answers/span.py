@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from paredown.answers._kind import Kind
 from paredown.answers._pointer import Pointer
 from paredown.answers._prediction import Prediction
 from paredown.answers._questions import Question, check_texts
@@ -17,6 +16,8 @@ from paredown.answers._spans import decode_span
 from paredown.answers._windows import Window, windows
 from paredown.errors import BadInput, BadSetting
 from paredown.registry import answers
+
+FEW = 4  # candidates of a window, one of which has characters
 
 
 @answers.register("span")
@@ -70,8 +71,12 @@ class Span(Pointer):
     def decode(self, rows: Sequence[Any], logits: Sequence[Tensor], labels: Sequence[str]) -> Prediction:
         return decode_span(rows, logits, self.n_best, self.max_answer_length, self.null_threshold)
 
-    def judging(self, units: Sequence[Question]) -> Kind:
-        """ "No answer" is an answer where it is ever right."""
+    def suiting(self, units: Sequence[Question]) -> Span:
+        """Lets "no answer" be an answer where it is ever right."""
         if self.null_threshold is None and any(question.impossible for question in units):
             return replace(self, null_threshold=0.0)
         return self
+
+    def judging(self, units: Sequence[Question]) -> Span:
+        """The best candidate alone counts, but it must have characters."""
+        return replace(self.suiting(units), n_best=min(self.n_best, FEW))

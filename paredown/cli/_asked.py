@@ -41,7 +41,7 @@ class Asked(ABC):
 
     def ask(self, plan: Plan) -> list[Any]:
         """A prediction for every question, with the layers and tokens it took."""
-        settings = asdict(self.model.kind.judging(self.questions))
+        settings = asdict(self.model.kind.suiting(self.questions))
         return self.model.predict(self.questions, plan, BATCH, self.max_length, **settings)
 
     @abstractmethod
