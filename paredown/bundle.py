@@ -101,7 +101,7 @@ def load(
                 f"{source} runs {len(model.depth)} layers; depth must be 1 to {len(model.depth)}, not {depth}"
             )
         model.plan = model.plan.but(depth=model.depth[:depth])
-    model.check(model.plan)
+    model.route(model.plan)
     model.align()
     return model.eval()
 
@@ -267,7 +267,7 @@ def _restore(model: AdaptiveModel, folder: Path, facts: dict[str, Any], whole: b
         numbers = (facts["grown_like"], facts["head_layers"], chosen["layers"], [chosen["size"]])
         if not all(isinstance(its, list) and all(type(number) is int for number in its) for its in numbers):
             raise BadBundle(f"{folder / FACTS}: grown_like, head_layers and selectors must hold whole numbers")
-        if len(facts["grown_like"]) > model.walk.own:
+        if len(facts["grown_like"]) > model.walk.num_base_layers:
             raise BadBundle(f"{folder / FACTS}: more layers were grown than the encoder has")
         if facts["grown_like"]:
             model.grow_layers(facts["grown_like"])
@@ -294,7 +294,7 @@ def _restore(model: AdaptiveModel, folder: Path, facts: dict[str, Any], whole: b
         if whole:
             model.scores, model.reading = facts["scores"], Reading.from_json(facts["reading"])
             model.other_sections = {name: value for name, value in facts.items() if name not in SECTIONS}
-        model.check(model.plan)
+        model.route(model.plan)
     except (KeyError, TypeError, RuntimeError, SafetensorError) as error:  # RuntimeError: heads too large to build
         raise BadBundle(f"{folder / FACTS} is not a complete description: {error!r}") from error
     except BadBundle:

@@ -1,8 +1,8 @@
-"""AdaptiveModel: a Hugging Face encoder with heads after its layers. trace() to train, answer() to infer."""
+"""AdaptiveModel: a network with its tokenizer and its plan. trace() to train, answer() and predict() to infer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,42 +10,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from paredown.encoders.walk import evaluating
+from paredown.engine import Observer, Trace, answer, trace
 from paredown.errors import BadInput, BadPlan, BadSetting, NonFiniteAnswer
 from paredown.network import Network
 from paredown.plan import Plan
-from paredown.state import Answer, Evidence, Ledger, State, keep_rows, not_a_number
+from paredown.route import row_bounds
+from paredown.state import Answer, not_a_number
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from paredown.answers import Encoded, Kind, Prediction
     from paredown.encoders.pipelines import AdaptiveOutput
-
-# (hidden, layers run, layers in all) -> (what the head after this layer sees, what the next layer sees)
-Between = Callable[[Tensor, int, int], tuple[Tensor, Tensor]]
-Reduce = Callable[[State, int], State]  # (state, number of the layer that comes) -> what that layer gets
-
-
-@dataclass
-class Trace:
-    """Everything every head says, with gradients."""
-
-    logits: dict[int, Tensor]  # by layer number, in the order the layers ran
-    doubt: dict[int, Tensor]  # likewise, where the model has learned to doubt
-    stock: Tensor  # what the model's own classifier says at the end
-    counts: Tensor  # [rows, tokens, …] tokens whose answer counts; of a choice [questions, options]
-    last: int  # number of the last layer run
-
-    @property
-    def final(self) -> Tensor:
-        """The answer at full depth: the last layer's head if it has one, else the model's own classifier."""
-        return self.logits.get(self.last, self.stock)
-
-    @property
-    def exits(self) -> dict[int, Tensor]:
-        """Logits of every head a row could leave at, before the end."""
-        return {layer: logits for layer, logits in self.logits.items() if layer != self.last}
 
 
 @dataclass(frozen=True)
@@ -93,8 +69,8 @@ class AdaptiveModel(Network):
         return super().__new__(cls)
 
     def __init__(self, stock: PreTrainedModel, tokenizer: Any, kind: Kind, plan: Plan | None = None):
-        super().__init__(stock, kind, plan or Plan())
-        self.tokenizer = tokenizer
+        super().__init__(stock, kind)
+        self.tokenizer, self.plan = tokenizer, plan or Plan()
         self.scores: dict[str, Any] | None = None  # the dev metric after each layer, as training last saw it
         self.reading = Reading()  # how training read its rows
         self.other_sections: dict[str, Any] = {}  # what else its bundle said; saved again as it was
@@ -154,131 +130,43 @@ class AdaptiveModel(Network):
     def can_generate(self) -> bool:
         return False  # asked by transformers' pipelines
 
-    # Plans
-
-    def check(self, plan: Plan) -> None:
-        """Raise BadPlan where a plan does not fit this model."""
-        depth = self.depth_of(plan)
-        if unknown := [layer for layer in depth if layer >= self.layers]:
-            raise BadPlan(f"the plan runs layer {unknown[0]}, but this model has layers 0 to {self.layers - 1}")
-        if plan.reduce is not None:
-            plan.reduce.check(self, depth)
-        if plan.exit is None:
-            return
-        asked = tuple(run for run, layer in enumerate(depth[:-1], 1) if str(layer) in self.heads)
-        if not asked:
-            raise BadPlan("the plan has an exit rule, but no layer on its way has a head; train exits first")
-        plan.exit.check(self.kind, asked, self.doubt is not None)
-
     # Training
 
+    @property
+    def depth(self) -> tuple[int, ...]:
+        """Numbers of the layers that the plan runs: what methods train and judge."""
+        return self.depth_of(self.plan)
+
     def trace(
-        self,
-        batch: dict[str, Tensor],
-        depth: Sequence[int] | None = None,
-        between: Between | None = None,
-        reduce: Reduce | None = None,
+        self, batch: dict[str, Tensor], depth: Sequence[int] | None = None, observer: Observer | None = None
     ) -> Trace:
         """Run layers (default: the plan's) and heads. A frozen encoder runs without gradients; heads keep theirs.
 
-        `between` acts on the states after every layer, `reduce` on the state before it (default: as the plan does).
+        An observer may change the states between layers, and drop tokens in the place of the plan's reducer.
         """
-        way = self.depth if depth is None else tuple(depth)
-        plan = Plan(way, reduce=self.plan.reduce if reduce is None else None)
-        parts = [*self.walk.body(), *(self.selectors.parameters() if reduce is not None else ())]
-        learning = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parts)
-        seen: dict[int, tuple[Tensor, Tensor]] = {}
-        with torch.set_grad_enabled(learning):
-            state = self.walk.start(batch, may_drop=reduce is not None or plan.reduce is not None)
-            for run, layer in enumerate(way, 1):
-                state = state if reduce is None else reduce(state, layer)
-                state = self.step(state, plan, run)
-                here = state
-                if between is not None:
-                    shown, onward = between(state.hidden, run, len(way))
-                    here, state = state.advance(shown), state.advance(onward)
-                if str(layer) in self.heads or run == len(way):
-                    seen[layer] = self._answered(here)
-        counts = self.kind.answer_mask(batch)
-        stock = self.kind.ruled_out(self.walk.stock_logits(*seen[way[-1]]), counts)
-        trace = Trace({}, {}, stock, counts, way[-1])
-        for layer in way:
-            if str(layer) in self.heads:
-                trace.logits[layer], doubt = self._ask(layer, *seen[layer], counts)
-                if doubt is not None:
-                    trace.doubt[layer] = doubt
-        return trace
-
-    def _answered(self, state: State) -> tuple[Tensor, Tensor]:
-        """States and mask of the tokens that answers are read from: where every token has one, dropped ones too."""
-        if self.kind.per_token:
-            return state.rejoined(), state.mask if state.all_mask is None else state.all_mask
-        return state.hidden, state.mask
-
-    def keep_logits(self, state: State, layer: int) -> Tensor:
-        """[rows, tokens] what the selector before a layer says of every token."""
-        return self.selectors[str(layer)](self.walk.finish(state.hidden)).float()
-
-    def _ask(self, layer: int, hidden: Tensor, mask: Tensor, counts: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Logits and doubt of the head after a layer; without one, the model's own classifier speaks."""
-        if str(layer) not in self.heads:
-            return self.kind.ruled_out(self.walk.stock_logits(hidden, mask), counts), None
-        head: Any = self.heads[str(layer)]
-        feature, doubt = head.feature(self.walk.finish(hidden), mask), None
-        if self.doubt is not None:
-            read = feature[:, :1] if self.kind.windowed else feature  # one doubt of the window
-            doubt = self.kind.averaged(self.doubt(read).float().sigmoid().flatten(1), counts)
-        return self.kind.ruled_out(head.score(feature), counts), doubt
+        plan = self.plan if depth is None else self.plan.but(depth=tuple(depth))
+        return trace(self, plan, batch, observer)
 
     # Inference
 
     @torch.inference_mode()
-    def answer(self, batch: dict[str, Tensor], plan: Plan | None = None) -> Answer:
-        """Answer a padded batch as the plan says. Rows leave the batch when their exit rule lets them."""
-        plan = self.plan if plan is None else Plan.of(plan)
-        self.check(plan)
-        depth, rule = self.depth_of(plan), plan.exit
-        with evaluating(self):
-            state = self.walk.start(batch, may_drop=plan.reduce is not None)
-            memory = {} if rule is None else rule.start(len(state.asked), state.row.device)
-            ledger = Ledger(len(state.asked), state.row.device)
-            for run, layer in enumerate(depth, 1):
-                state = self.step(state, plan, run)
-                ledger.ran(state)
-                last = run == len(depth)
-                if not last and (rule is None or str(layer) not in self.heads):
-                    continue
-                evidence = self._evidence(state, layer, run, batch)
-                said = evidence.logits if rule is None else rule.answer(evidence, memory)
-                if last:
-                    ledger.left(state.asked, said)
-                    break
-                certainty, memory = rule.certainty(evidence, memory)
-                leave = certainty > rule.bounds((run,))[0]
-                if bool(leave.any()):
-                    ledger.left(state.asked[leave], said[leave])
-                    state, memory = state.keep_asked(~leave), keep_rows(memory, ~leave)
-                    if not len(state):
-                        break
-        return ledger.answer()
+    def answer(self, batch: dict[str, Tensor], plan: Plan | Sequence[Plan] | None = None) -> Answer:
+        """Answer a padded batch as the plan says. Rows leave the batch when their exit rule lets them.
 
-    def step(self, state: State, plan: Plan, run: int) -> State:
-        """The plan's layer number `run`, counted from 1, once its reducer has dropped tokens."""
-        depth, reducer = self.depth_of(plan), plan.reduce
-        layer, onward = depth[run - 1], depth[run : run + 1]
-        if reducer is None:
-            return self.walk.step(state, layer)
-        places = reducer.places(self, depth)
-        if layer in places:
-            state = state.keep_tokens(reducer.keep(state, layer, self))
-        watch = reducer.reads_attention and any(following in places for following in onward)
-        return self.walk.step(state, layer, watch)
+        Several plans, one for each row (or question with options), may differ in the threshold of their exit rule.
+        """
+        self.check_mode()
+        if plan is None or isinstance(plan, (Plan, dict, str)):
+            return answer(self, self.route(self.plan if plan is None else Plan.of(plan)), batch)
+        routes = [self.route(Plan.of(one)) for one in plan]
+        if other := next((route for route in routes if not route.alike(routes[0])), None):
+            raise BadPlan(f"rows of one batch differ in thresholds alone; these do not: {plan[0]} and {other.plan}")
+        return answer(self, routes[0], batch, row_bounds(routes, self.device))
 
-    def _evidence(self, state: State, layer: int, run: int, batch: dict[str, Tensor]) -> Evidence:
-        """What an exit rule sees after this layer."""
-        counts = self.kind.answer_mask(batch)[state.asked]
-        logits, doubt = self._ask(layer, *self._answered(state), counts)
-        return Evidence(self.kind, logits, run, counts if self.kind.per_token or self.kind.grouped else None, doubt)
+    def check_mode(self) -> None:
+        """Raise where dropout would make answers random."""
+        if self.training:
+            raise BadSetting("the model is in training mode, where dropout makes answers random; call model.eval()")
 
     def forward(
         self,

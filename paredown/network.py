@@ -1,4 +1,4 @@
-"""What may be added to an encoder: layers, heads, learned doubt, selectors. Each grows once and is then trained."""
+"""Network: an encoder and what was added to it (layers, heads, learned doubt, selectors). Parameters, nothing else."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from paredown.encoders.walk import Walk, evaluating, logits_of
+from paredown.encoders.walk import Walk, logits_of
 from paredown.errors import BadSetting
 from paredown.plan import Plan, usual_places
 from paredown.registry import heads as head_registry
+from paredown.route import Route, Step, make_route
+from paredown.state import Evidence, State, Tokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from paredown.answers import Kind
 
 ALIGNMENT = 64  # bytes; where torch's own allocations start
+MOST_ROUTES = 256  # that are kept; methods that draw a depth at random make many
 
 
 @dataclass(frozen=True)
@@ -55,12 +58,13 @@ class Selector(nn.Module):
 
 
 class Network(nn.Module):
-    """The parts of a model that its encoder did not come with."""
+    """An encoder with heads after its layers and selectors before them. Each part grows once and is then trained."""
 
-    def __init__(self, stock: PreTrainedModel, kind: Kind, plan: Plan):
+    def __init__(self, stock: PreTrainedModel, kind: Kind):
         super().__init__()
-        self.stock, self.kind, self.plan = stock, kind, plan
+        self.stock, self.kind = stock, kind
         self.walk = Walk(stock)
+        self._routes: dict[Plan, Route] = {}
         self.grown = nn.ModuleList()  # layers that were appended to the encoder's own
         self.grown_like: tuple[int, ...] = ()  # the layer each of them began as
         self.poolers: dict[int, nn.Linear] = {}  # pre-trained for single layers: what pooler heads begin as
@@ -69,6 +73,65 @@ class Network(nn.Module):
         self.doubt: nn.Linear | None = None  # learned estimate of a head being wrong, shared by all heads
         self.selectors = nn.ModuleDict()  # by number of the layer before which they choose tokens
         self.teacher: PreTrainedModel | None = None  # the model as it once was; lives as long as training does
+        for module in (self, self.grown, self.heads, self.selectors):
+            module.training = stock.training
+
+    # Running
+
+    def route(self, plan: Plan) -> Route:
+        """A plan made ready; BadPlan where it does not fit."""
+        if plan not in self._routes:
+            if len(self._routes) >= MOST_ROUTES:
+                self._routes.clear()
+            self._routes[plan] = make_route(plan, self)
+        return self._routes[plan]
+
+    def embed(self, batch: dict[str, Tensor], joinable: bool = False, first: int = 0) -> State:
+        """The batch before its first layer, with what may be answered in it."""
+        state = self.walk.embed(batch, joinable, first)
+        return state.asking(self.kind.answer_mask(batch)) if self.kind.per_token or self.kind.grouped else state
+
+    def tokens(self, state: State) -> Tokens:
+        """The tokens that answers are read from: where every token has one, dropped ones too."""
+        if self.kind.per_token:
+            return Tokens(state.full_sequence(), state.full_mask)
+        return Tokens(state.hidden, state.mask)
+
+    def evidence(self, state: State, step: Step) -> Evidence:
+        """What an exit rule sees after a step."""
+        tokens, mask = self.tokens(state), state.answer_mask
+        if step.head is None:
+            return Evidence(self.kind, self.classifier_logits(tokens, mask), step.number, mask)
+        logits, doubt = self.head_logits(step.head, tokens, mask)
+        return Evidence(self.kind, logits, step.number, mask, doubt)
+
+    def head_logits(self, head: Any, tokens: Tokens, answer_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Logits of a head, and the learned estimate of their being wrong."""
+        feature = head.feature(tokens.map(self.walk.finish))
+        logits = head.score(feature)
+        if answer_mask is not None:
+            logits = self.kind.ruled_out(logits, answer_mask)
+        if self.doubt is None:
+            return logits, None
+        read = feature[:, :1] if self.kind.windowed else feature  # one doubt of the window
+        doubt = self.doubt(read).float().sigmoid().flatten(1)
+        return logits, doubt if answer_mask is None else self.kind.averaged(doubt, answer_mask)
+
+    def classifier_logits(self, tokens: Tokens, answer_mask: Tensor | None) -> Tensor:
+        """Logits of the model's own classifier."""
+        logits = self.walk.stock_logits(tokens.hidden, tokens.mask)
+        return logits if answer_mask is None else self.kind.ruled_out(logits, answer_mask)
+
+    def head_after(self, layer: int) -> Any:
+        return self.heads._modules.get(str(layer))
+
+    def selector_before(self, layer: int) -> Any:
+        return self.selectors._modules.get(str(layer))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_routes": {}}
+
+    # Growing
 
     @property
     def layers(self) -> int:
@@ -77,11 +140,11 @@ class Network(nn.Module):
 
     @property
     def depth(self) -> tuple[int, ...]:
-        """Numbers of the layers that the plan runs: what methods train and judge."""
-        return self.depth_of(self.plan)
+        """Numbers of the layers that run where nobody says otherwise."""
+        return tuple(range(self.walk.num_base_layers))
 
     def depth_of(self, plan: Plan) -> tuple[int, ...]:
-        return tuple(range(self.walk.own)) if plan.depth is None else plan.depth
+        return tuple(range(self.walk.num_base_layers)) if plan.depth is None else plan.depth
 
     def align(self) -> None:
         """Move parameters to aligned memory. Those mapped from a file start anywhere, and some kernels round
@@ -91,10 +154,10 @@ class Network(nn.Module):
                 parameter.data = parameter.data.clone()
 
     def grow_layers(self, like: Sequence[int]) -> tuple[int, ...]:
-        """Append copies of the encoder's layers, for plans to run instead; returns their numbers. Network the same
+        """Append copies of the encoder's layers, for plans to run instead; returns their numbers. Growing the same
         again changes nothing."""
-        if not all(0 <= layer < self.walk.own for layer in like):
-            raise BadSetting(f"the encoder has layers 0 to {self.walk.own - 1} to copy; got {list(like)}")
+        if not all(0 <= layer < self.walk.num_base_layers for layer in like):
+            raise BadSetting(f"the encoder has layers 0 to {self.walk.num_base_layers - 1} to copy; got {list(like)}")
         if self.grown and self.grown_like != tuple(like):
             raise BadSetting(f"this model already has layers grown from {list(self.grown_like)}; export it first")
         if not self.grown:
@@ -102,10 +165,11 @@ class Network(nn.Module):
             for layer in like:
                 self.grown.append(copy.deepcopy(self.walk.layers[layer]))
                 self.walk.append(self.grown[-1], layer)
-        return tuple(range(self.walk.own, self.layers))
+            self._routes.clear()
+        return tuple(range(self.walk.num_base_layers, self.layers))
 
     def grow_heads(self, spec: Any, layers: Sequence[int] | None = None) -> None:
-        """Put heads after some layers (default: all that run but the last). Network the same again changes nothing."""
+        """Put heads after some layers (default: all that run but the last). Growing the same again changes nothing."""
         spec = head_registry.of(spec)
         wanted = self.depth[:-1] if layers is None else tuple(sorted(layers))
         if not wanted or not all(0 <= layer < self.layers for layer in wanted):
@@ -125,6 +189,7 @@ class Network(nn.Module):
         self.head = spec
         for layer, head in spec.build(shape).items():
             self.heads[str(layer)] = self._ready(head)
+        self._routes.clear()
 
     def grow_doubt(self) -> None:
         """Let the model learn to foresee its heads' errors, for the learned exit rule."""
@@ -133,10 +198,12 @@ class Network(nn.Module):
         if self.doubt is None:
             head: Any = next(iter(self.heads.values()))
             self.doubt = self._ready(nn.Linear(head.size, 1))
+            self._routes.clear()
 
     def drop_heads(self) -> None:
         self.head, self.doubt = None, None
         self.heads = nn.ModuleDict()
+        self._routes.clear()
 
     @property
     def head_layers(self) -> tuple[int, ...]:
@@ -144,7 +211,7 @@ class Network(nn.Module):
 
     def grow_selectors(self, layers: Sequence[int] | None = None, size: int = 32) -> None:
         """Let the model choose tokens before some layers (default: the second and the middle one of those that run).
-        Network the same again changes nothing."""
+        Growing the same again changes nothing."""
         wanted = tuple(sorted(usual_places(self.depth) if layers is None else layers))
         if not wanted or size < 1 or not all(0 <= layer < self.layers for layer in wanted):
             raise BadSetting(f"selectors sit before layers 0 to {self.layers - 1}; got {list(wanted)}")
@@ -155,9 +222,11 @@ class Network(nn.Module):
             raise BadSetting(f"this model already has selectors {known}; drop_selectors() first to grow others")
         for layer in wanted:
             self.selectors[str(layer)] = self._ready(Selector(self.walk.width, size))
+        self._routes.clear()
 
     def drop_selectors(self) -> None:
         self.selectors = nn.ModuleDict()
+        self._routes.clear()
 
     @property
     def selector_layers(self) -> tuple[int, ...]:
@@ -181,8 +250,7 @@ class Network(nn.Module):
     def taught(self, batch: dict[str, Tensor]) -> Tensor:
         """What the teacher answers."""
         assert self.teacher is not None
-        with evaluating(self.teacher):
-            logits = logits_of(self.teacher(**self.walk.inputs_of(batch)))
+        logits = logits_of(self.teacher(**self.walk.inputs_of(batch)))
         return self.kind.ruled_out(logits, self.kind.answer_mask(batch))
 
     def _ready(self, part: Any) -> Any:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from paredown.answers import Kind
-    from paredown.model import AdaptiveModel
+    from paredown.network import Network
     from paredown.state import State
 
 
@@ -48,16 +48,16 @@ class Reducer(Protocol):
 
     @property
     def reads_attention(self) -> bool:
-        """Whether it must see how much attention every token received in the layer just run."""
+        """Whether it judges tokens by the attention they received in the layer just run; else by the selectors."""
 
-    def places(self, model: AdaptiveModel, depth: tuple[int, ...]) -> tuple[int, ...]:
+    def layers_of(self, network: Network, depth: tuple[int, ...]) -> tuple[int, ...]:
         """Numbers of the layers before which it is asked."""
 
-    def keep(self, state: State, layer: int, model: AdaptiveModel) -> Tensor:
-        """[rows, tokens] True where a token stays."""
+    def keep(self, state: State, scores: Tensor) -> Tensor:
+        """[rows, tokens] True where a token stays; `scores` [rows, tokens] are logits of keeping, or attention."""
 
-    def check(self, model: AdaptiveModel, depth: tuple[int, ...]) -> None:
-        """Raise BadPlan where this model cannot choose tokens so."""
+    def check(self, network: Network, depth: tuple[int, ...]) -> None:
+        """Raise BadPlan where this network cannot choose tokens so."""
 
 
 def usual_places(depth: Sequence[int]) -> tuple[int, ...]:
@@ -77,6 +77,8 @@ class Plan:
             depth = tuple(self.depth)
             if not depth or not all(type(layer) is int and layer >= 0 for layer in depth):
                 raise BadPlan(f"depth must name at least one layer, numbered from 0; got {self.depth!r}")
+            if len(set(depth)) < len(depth):
+                raise BadPlan(f"depth runs every layer once at most; got {list(depth)}")
             object.__setattr__(self, "depth", depth)
         for axis, catalogue in (("exit", exits), ("reduce", reducers)):
             if (value := getattr(self, axis)) is not None:

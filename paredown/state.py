@@ -1,136 +1,161 @@
-"""State: a batch on its way through the layers. It only ever loses rows or tokens."""
+"""State: a batch on its way through the layers. Rows and tokens leave it, and rows of other batches may join."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paredown.errors import BadPlan
+from paredown.encoders.arguments import Argument
+from paredown.errors import BadInput
 
 if TYPE_CHECKING:
     from paredown.answers import Kind
 
-TRACE = 1e-12  # of the attention it would get, what a veiled token still gets; some tokens would get nearly all
+Pool = Literal["first", "mean", "max"]
 
 
 @dataclass(frozen=True)
-class Axes:
-    """Which dimensions of a layer argument are rows and tokens, as found by probing the encoder."""
+class Tokens:
+    """What a head reads: the tokens of every row, here padded to the same length."""
 
-    rows: int | None = None
-    tokens: tuple[int, ...] = ()
-    masked: float | bool | None = None  # the value that hides a token, where the argument is an attention mask
-    sliceable: bool = True  # False: its size follows the length in a way tokens cannot be cut out of
+    hidden: Tensor  # [rows, tokens, width]
+    mask: Tensor  # [rows, tokens]  True where a token is real
 
+    def each(self) -> Tensor:
+        """[rows, tokens, width]"""
+        return self.hidden
 
-@dataclass(frozen=True)
-class Argument:
-    """A tensor that layers receive beside the hidden states: a mask, rotary tables, a position bias."""
+    def pooled(self, pool: Pool) -> Tensor:
+        """[rows, width] from the real tokens of each row: the first alone, their mean, their maximum."""
+        if pool == "first":
+            return self.hidden[:, 0]
+        real = self.mask.unsqueeze(-1)
+        if pool == "max":
+            return self.hidden.masked_fill(~real, float("-inf")).amax(1)
+        # Summed in 32 bits or more: half precision overflows or forgets small terms in long texts.
+        wide = torch.promote_types(self.hidden.dtype, torch.float32)
+        total = self.hidden.masked_fill(~real, 0.0).sum(1, dtype=wide)
+        return (total / real.sum(1).clamp(min=1)).to(self.hidden.dtype)
 
-    value: Tensor
-    axes: Axes
+    def map(self, function: Any) -> Tokens:
+        """The same tokens with other states; `function` acts on the last dimension."""
+        return Tokens(function(self.hidden), self.mask)
 
-    def keep_rows(self, index: Tensor) -> Argument:
-        if self.axes.rows is None:
-            return self
-        return replace(self, value=self.value.index_select(self.axes.rows, index))
+    def silenced(self) -> Tokens:
+        """The same tokens with padding at 0: a weight of 0 does not silence NaN or infinity, which it may hold."""
+        return Tokens(self.hidden.masked_fill(~self.mask.unsqueeze(-1), 0.0), self.mask)
 
-    def keep_tokens(self, index: Tensor, real: Tensor) -> Argument:
-        """`index` [rows, kept] old places, `real` [rows, kept] False where a row has fewer tokens than the widest."""
-        if not self.axes.tokens:
-            return self
-        if not self.axes.sliceable:
-            raise BadPlan("this encoder ties its layers to the length in a way that does not allow dropping tokens")
-        value, axes = self.value, self.axes
-        if axes.rows is None:  # shared by all rows so far; from now on each row has its own places
-            if value.shape[0] != 1 or 0 in axes.tokens:
-                raise BadPlan("this encoder shares a position table between rows, so tokens cannot be dropped per row")
-            value = value.expand(len(index), *value.shape[1:])
-            axes = replace(axes, rows=0)
-        for dim in axes.tokens:
-            value = torch.take_along_dim(value, _along(index, value.dim(), axes.rows, dim), dim)
-        if axes.masked is not None:
-            # Probed in the precision that the encoder was loaded in; a shorter one has a lowest number of its own.
-            lowest = torch.finfo(value.dtype).min if value.is_floating_point() else axes.masked
-            value = value.masked_fill(~_along(real, value.dim(), axes.rows, axes.tokens[-1]), max(axes.masked, lowest))
-        return Argument(value, axes)
+    def first(self) -> Tokens:
+        """The first token of each row."""
+        return Tokens(self.hidden[:, :1], self.mask[:, :1])
 
-    def veiled(self, gate: Tensor, dtype: torch.dtype) -> Argument:
-        """`gate` [rows, tokens] in 0..1: how much attention each token gets of what it would get."""
-        value, axes, masked = self.value, self.axes, self.axes.masked
-        if masked is None:
-            return self
-        if value.dtype == torch.bool:
-            lowest = torch.finfo(dtype).min
-            value = torch.zeros(value.shape, dtype=dtype, device=value.device).masked_fill(value == masked, lowest)
-            axes = replace(axes, masked=lowest)
-        elif axes.rows is None or not value.is_floating_point() or masked > -100:
-            raise BadPlan("this encoder's attention takes no soft mask, so tokens can only be cut out, not veiled")
-        # A gate of 0 leaves a trace, and with it the gradient that tells what opening it would do.
-        logs = (TRACE + (1 - TRACE) * gate).log().to(dtype)
-        return Argument(value + _along(logs, value.dim(), axes.rows, axes.tokens[-1]), axes)
-
-
-def _along(values: Tensor, dims: int, rows: int | None, tokens: int) -> Tensor:
-    """[rows, tokens] stretched so that it broadcasts over a tensor of `dims` dimensions."""
-    shape = [1] * dims
-    shape[rows or 0], shape[tokens] = values.shape
-    return values.view(shape)
+    def attend(self, query: Tokens, value: Tokens, heads: int, dropout: float) -> Tokens:
+        """What each query finds among these tokens, which are the keys."""
+        asking, keys, values = (
+            one.hidden.unflatten(-1, (heads, -1)).transpose(1, 2) for one in (query, self, value)
+        )  # [rows, heads, tokens, width / heads]
+        mixed = F.scaled_dot_product_attention(asking, keys, values, self.mask[:, None, None, :], dropout)
+        return Tokens(mixed.transpose(1, 2).flatten(2), query.mask)
 
 
 @dataclass(frozen=True)
 class State:
+    """Per-row facts have rows first; per-unit facts (memory, bounds, answer mask) have units first. A unit is what is
+    answered: a row, or a question whose options are several rows."""
+
     hidden: Tensor  # [rows, tokens, width]
-    mask: Tensor  # [rows, tokens]  True where a real token stands
+    mask: Tensor  # [rows, tokens]  True where a token is real
     row: Tensor  # [rows]          index into the request
-    position: Tensor  # [rows, tokens]  place in the original text
+    position: Tensor  # [rows, tokens]  position in the original text
     arguments: tuple[Argument, ...] = ()  # what the layers receive beside the hidden states
     calls: tuple[Any, ...] = ()  # how each layer is called; `arguments` fills the slots
     parked: Tensor | None = None  # [rows, all tokens, width] last states, once tokens were dropped
     all_mask: Tensor | None = None  # [rows, all tokens] the mask before any token was dropped
     protected: Tensor | None = None  # [rows, tokens]  True where a token must stay; the first always must
     received: Tensor | None = None  # [rows, tokens]  attention in the layer just run, if it was watched; 1 is average
-    group: Tensor | None = None  # [rows]  the question whose option each row is; None: every row is asked alone
+    group: Tensor | None = None  # [rows]  the unit whose option each row is; None: every row is a unit
+    answer_mask: Tensor | None = None  # [units, tokens, …] or [units, options]: what may be answered; None: everything
+    bounds: Tensor | None = None  # [units, steps]  the certainty above which a unit leaves; None: the route's
+    memory: Memory = field(default_factory=dict)  # what the exit rule remembers of each unit
+    steps: int = 0  # run so far
+    work: Tensor | None = None  # [rows]  token-layers run until tokens were last dropped; None: none were
+    dropped_at: int = 0  # step after which tokens were last dropped
+    filled: dict[int, Any] = field(default_factory=dict, compare=False)  # calls with their slots filled, by identity
 
     def __len__(self) -> int:
         return len(self.row)
 
+    def _but(self, **changes: Any) -> State:
+        """A copy with some fields changed, in a fraction of the time of `dataclasses.replace`."""
+        fresh = object.__new__(State)
+        fresh.__dict__.update(self.__dict__)
+        fresh.__dict__.update(changes)
+        return fresh
+
     def advance(self, hidden: Tensor, received: Tensor | None = None) -> State:
         """After a layer."""
-        return replace(self, hidden=hidden, received=received)
+        return self._but(hidden=hidden, received=received, steps=self.steps + 1)
 
-    def keep_rows(self, stay: Tensor) -> State:
-        """Only the rows where `stay` [rows] is True go on, with everything that belongs to them."""
-        index = stay.nonzero().squeeze(1)
-        return replace(
-            self,
-            hidden=self.hidden.index_select(0, index),
-            mask=self.mask.index_select(0, index),
-            row=self.row.index_select(0, index),
-            position=self.position.index_select(0, index),
-            arguments=tuple(argument.keep_rows(index) for argument in self.arguments),
-            parked=None if self.parked is None else self.parked.index_select(0, index),
-            all_mask=None if self.all_mask is None else self.all_mask.index_select(0, index),
-            protected=None if self.protected is None else self.protected.index_select(0, index),
-            received=None if self.received is None else self.received.index_select(0, index),
-            group=None if self.group is None else self.group.index_select(0, index),
-        )
+    def showing(self, hidden: Tensor) -> State:
+        """The same with other hidden states."""
+        return self._but(hidden=hidden)
+
+    def remembering(self, memory: Memory) -> State:
+        return self._but(memory=memory)
+
+    def bounded(self, bounds: Tensor) -> State:
+        return self._but(bounds=bounds)
+
+    def asking(self, answer_mask: Tensor) -> State:
+        return self._but(answer_mask=answer_mask)
+
+    def nobody(self) -> State:
+        """The state after everyone has left."""
+        return self._but(row=self.row[:0])
 
     @property
-    def asked(self) -> Tensor:
-        """[questions] index into the request of what is answered: rows, or questions with all their options."""
+    def units(self) -> Tensor:
+        """[units] index into the request."""
         return self.row if self.group is None else self.group.unique_consecutive()
 
-    def keep_asked(self, stay: Tensor) -> State:
-        """Only what is asked where `stay` [questions] is True goes on; the options of a question go together."""
+    @property
+    def tokens_run(self) -> Tensor:
+        """[units] token-layers run so far."""
+        rows = self._work()
         if self.group is None:
-            return self.keep_rows(stay)
-        return self.keep_rows(stay[self.group.unique_consecutive(return_inverse=True)[1]])
+            return rows
+        number = self.group.unique_consecutive(return_inverse=True)[1]
+        return rows.new_zeros(int(number[-1]) + 1).index_add_(0, number, rows)
+
+    def _work(self) -> Tensor:
+        since = self.mask.sum(1) * (self.steps - self.dropped_at)
+        return since if self.work is None else self.work + since
+
+    def take(self, stay: Tensor) -> State:
+        """Only the units where `stay` [units] is True go on, with everything that belongs to them."""
+        units = stay.nonzero().squeeze(1)
+        rows = units
+        if self.group is not None:
+            rows = stay[self.group.unique_consecutive(return_inverse=True)[1]].nonzero().squeeze(1)
+
+        def taken(value: Tensor | None, index: Tensor) -> Tensor | None:
+            return None if value is None else value.index_select(0, index)
+
+        by_row = {name: taken(getattr(self, name), rows) for name in ROW_FACTS}
+        by_unit = {name: taken(getattr(self, name), units) for name in UNIT_FACTS}
+        return self._but(
+            **by_row,
+            **by_unit,
+            memory={name: value.index_select(0, units) for name, value in self.memory.items()},
+            arguments=tuple(argument.take(rows) for argument in self.arguments),
+            filled={},
+        )
 
     @property
     def free(self) -> Tensor:
@@ -138,47 +163,134 @@ class State:
         held = self.position == 0
         return self.mask & ~(held if self.protected is None else held | self.protected)
 
-    def keep_tokens(self, keep: Tensor) -> State:
+    def drop(self, keep: Tensor) -> State:
         """Only the tokens where `keep` [rows, tokens] is True go on; the others keep their last state, parked."""
         keep = (keep | ~self.free) & self.mask
         left = keep.sum(1)
-        # Kept tokens first, in their order; places beyond a row's own length repeat its first token, masked.
+        # Kept tokens first, in their order; positions beyond a row's own length repeat its first token, masked.
         order = torch.argsort(~keep, dim=1, stable=True)[:, : int(left.max())]
         real = torch.arange(order.shape[1], device=keep.device) < left.unsqueeze(1)
-        index = torch.where(real, order, order[:, :1])
-        return replace(
-            self,
+        parked = {"parked": self.full_sequence(), "all_mask": self.full_mask}
+        settled = {"work": self._work(), "dropped_at": self.steps}
+        return self._gather(torch.where(real, order, order[:, :1]), real)._but(**parked, **settled)
+
+    def _gather(self, index: Tensor, real: Tensor) -> State:
+        """Tokens by their old positions, `index` [rows, tokens]; masked where not `real`."""
+        return self._but(
             hidden=torch.take_along_dim(self.hidden, index.unsqueeze(-1), 1),
             mask=real,
             position=self.position.gather(1, index),
-            arguments=tuple(argument.keep_tokens(index, real) for argument in self.arguments),
-            parked=self.rejoined(),
-            all_mask=self.mask if self.all_mask is None else self.all_mask,
+            arguments=tuple(argument.gather(index, real) for argument in self.arguments),
             protected=None if self.protected is None else self.protected.gather(1, index) & real,
             received=None if self.received is None else self.received.gather(1, index),
+            filled={},
         )
 
-    def veiled(self, gate: Tensor) -> State:
+    def soft_masked(self, gate: Tensor) -> State:
         """Nothing is cut out, but attention to a token is multiplied by its gate [rows, tokens], 0 or 1 with the
-        gradient of what lies between. For training: the answers are those of `keep_tokens`."""
+        gradient of what lies between. For training: the answers are those of `drop`."""
         gate = torch.where(self.free, gate, 1.0)
-        return replace(
-            self,
+        return self._but(
             mask=self.mask & (gate > 0.5),
-            arguments=tuple(argument.veiled(gate, self.hidden.dtype) for argument in self.arguments),
-            all_mask=self.mask if self.all_mask is None else self.all_mask,
+            arguments=tuple(argument.soft_masked(gate, self.hidden.dtype) for argument in self.arguments),
+            all_mask=self.full_mask,
+            filled={},
         )
 
-    def rejoined(self) -> Tensor:
-        """[rows, all tokens, width]: every token's last state, dropped ones included, in the original places."""
+    @property
+    def full_mask(self) -> Tensor:
+        """[rows, all tokens] the mask of the tokens that came."""
+        return self.mask if self.all_mask is None else self.all_mask
+
+    def full_sequence(self) -> Tensor:
+        """[rows, all tokens, width]: every token's last state, dropped ones included, in the original positions."""
         if self.parked is None:
             return self.hidden
-        # Places beyond a row's own length go to a column that is cut off again: no step waits for the device.
+        # Positions beyond a row's own length go to a column that is cut off again: no step waits for the device.
         width = self.parked.shape[1]
         rows = torch.arange(len(self), device=self.row.device).unsqueeze(1)
         everywhere = F.pad(self.parked, (0, 0, 0, 1))
         everywhere[rows, torch.where(self.mask, self.position, width)] = self.hidden
         return everywhere[:, :width]
+
+    # What reducers ask
+
+    def lengths(self) -> Tensor:
+        """[rows] tokens that are left."""
+        return self.mask.sum(1)
+
+    def rank(self, scores: Tensor) -> Tensor:
+        """[rows, tokens] the rank of each token in its row, from 0. Tokens that must stay come first, padding last; of
+        equals, the earlier one."""
+        scores = scores.masked_fill(self.mask & ~self.free, float("inf")).masked_fill(~self.mask, float("-inf"))
+        return scores.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+
+    def spread(self, values: Tensor) -> Tensor:
+        """[rows] as [rows, tokens]: the value of a row for each of its tokens."""
+        return values.unsqueeze(1)
+
+    # Rows of several batches
+
+    @staticmethod
+    def concat(states: Sequence[State]) -> State:
+        """Rows of several batches that have run the same steps go on together. They must have been embedded as
+        `joinable`, with numbers of their own (`first`)."""
+        first = states[0]
+        if any(state.steps != first.steps for state in states):
+            raise BadInput(f"states can be joined after the same step only, not after {[one.steps for one in states]}")
+        if any(state.calls != first.calls for state in states):
+            raise BadInput("these states call their layers differently; embed both with joinable=True")
+        parked = any(state.parked is not None for state in states)
+        alike = [state._widened(max(one.hidden.shape[1] for one in states), parked) for state in states]
+        counts = [len(state) for state in alike]
+        facts = {name: joined([getattr(state, name) for state in alike]) for name in (*ROW_FACTS, *UNIT_FACTS)}
+        pairs = zip(*(state.arguments for state in alike), strict=True)
+        return first._but(
+            **facts,
+            memory={name: joined([state.memory[name] for state in alike]) for name in first.memory},
+            arguments=tuple(Argument.concat(same, counts) for same in pairs),
+            dropped_at=first.steps,
+            filled={},
+        )
+
+    def _widened(self, width: int, parked: bool) -> State:
+        """As many tokens, masked where there were fewer; every fact that another state may have is there."""
+        state = self._but(work=self._work(), dropped_at=self.steps)
+        if parked:
+            state = state._but(parked=self.full_sequence(), all_mask=self.full_mask)
+        if (own := self.hidden.shape[1]) == width:
+            return state
+        index = torch.arange(width, device=self.row.device)
+        index = torch.where(index < own, index, 0).expand(len(self), width)
+        return state._gather(index, F.pad(self.mask, (0, width - own)))
+
+
+ROW_FACTS = ("hidden", "mask", "row", "position", "parked", "all_mask", "protected", "received", "group", "work")
+UNIT_FACTS = ("answer_mask", "bounds")
+
+
+def joined(values: Sequence[Tensor | None]) -> Any:
+    """Tensors one after the other, each dimension after the first padded with 0 to the widest."""
+    tensors = [value for value in values if value is not None]
+    if not tensors:
+        return None
+    if len(tensors) < len(values):
+        raise BadInput("these states do not carry the same facts, so their rows cannot go on together")
+    sizes = [max(one.shape[dim] for one in tensors) for dim in range(1, tensors[0].dim())]
+    return torch.cat([one if list(one.shape[1:]) == sizes else F.pad(one, _padding(one, sizes)) for one in tensors])
+
+
+def _padding(value: Tensor, sizes: Sequence[int]) -> list[int]:
+    """What torch's pad wants, last dimension first."""
+    missing = [size - have for size, have in zip(sizes, value.shape[1:], strict=True)]
+    return [amount for one in reversed(missing) for amount in (0, one)]
+
+
+@dataclass
+class Answer:
+    logits: Tensor  # [units, labels], in the order the units came
+    layers: Tensor  # [units]  layers run
+    tokens: Tensor  # [units]  token-layers run: the work done
 
 
 Memory = dict[str, Tensor]  # what a rule remembers of each row; every tensor is row-first, so rows can leave
@@ -218,44 +330,7 @@ class Evidence:
         return replace(self, logits=logits)
 
 
-def keep_rows(memory: Memory, stay: Tensor) -> Memory:
-    """The memory of the rows that stay."""
-    return {name: value[stay] for name, value in memory.items()}
-
-
 def not_a_number(logits: Tensor) -> Tensor:
     """[rows]: True where an answer is NaN or +inf (-inf is a class that is ruled out)."""
     bad = torch.isnan(logits) | (logits == float("inf"))
     return bad.flatten(1).any(1)
-
-
-@dataclass
-class Answer:
-    logits: Tensor  # [rows, labels], in the order the rows came
-    layers: Tensor  # [rows]  layers run
-    tokens: Tensor  # [rows]  token-layers run: the work done
-
-
-@dataclass
-class Ledger:
-    """Who left with which answer, and the work done for each row, or for all options of a question."""
-
-    rows: int
-    device: torch.device
-    said: list[tuple[Tensor, Tensor]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.layers = torch.zeros(self.rows, dtype=torch.long, device=self.device)
-        self.tokens = torch.zeros(self.rows, dtype=torch.long, device=self.device)
-
-    def ran(self, state: State) -> None:
-        owner = state.row if state.group is None else state.group
-        self.layers[owner] = self.layers[owner] + 1
-        self.tokens.index_add_(0, owner, state.mask.sum(1))
-
-    def left(self, rows: Tensor, logits: Tensor) -> None:
-        self.said.append((rows, logits))
-
-    def answer(self) -> Answer:
-        rows, logits = (torch.cat(parts) for parts in zip(*self.said, strict=True))
-        return Answer(logits[rows.argsort()], self.layers, self.tokens)

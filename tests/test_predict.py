@@ -9,7 +9,7 @@ import torch
 from datasets import Dataset
 
 from paredown import AdaptiveModel, Plan
-from paredown.errors import BadInput, NonFiniteAnswer
+from paredown.errors import BadInput, BadSetting, NonFiniteAnswer
 from tests.families import adaptive
 
 TEXTS = ["awful", "the movie was great", "a very dull plot but the cast is fine", "bad", "not good and not bad really"]
@@ -136,7 +136,8 @@ def test_nan_in_a_head_is_never_a_label(model: AdaptiveModel) -> None:
 def test_same_call_same_bits(model: AdaptiveModel) -> None:
     assert model.predict(TEXTS) == model.predict(TEXTS) == model.predict(TEXTS)
     model.train()
-    assert model.predict(TEXTS) == model.eval().predict(TEXTS), "dropout is off whatever the mode"
+    with pytest.raises(BadSetting, match=r"training mode.*model\.eval\(\)"):
+        model.predict(TEXTS)
 
 
 def test_forward_refuses_what_it_would_not_read(model: AdaptiveModel) -> None:

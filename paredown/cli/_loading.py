@@ -99,7 +99,7 @@ def model_for(
     model.reading = Reading(max_length).over(rows.reading).over(model.reading)
     if reduce is not None:
         model.plan = changed(model.plan, None, reduce)
-        model.check(model.plan)
+        model.route(model.plan)
     return model
 
 

@@ -106,7 +106,7 @@ class Files:
             if name in BENCHMARKS:
                 self._check_task(name)
         for rule in self.rules():
-            self.model.check(self.plan.but(exit=rule))
+            self.model.route(self.plan.but(exit=rule))
 
     def _check_task(self, benchmark: str) -> None:
         known = ", ".join(name for name in tasks.aliases() if tasks[name] is tasks[benchmark])

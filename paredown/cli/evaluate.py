@@ -142,7 +142,7 @@ def _loaded(
     model = load_bundle(bundle, dtype).to(device)
     check_same_kind(model, kind)
     plan = changed(model.plan, exit, reduce)
-    model.check(plan)
+    model.route(plan)
     return model, plan
 
 

@@ -52,7 +52,7 @@ def _facts(model: AdaptiveModel) -> dict[str, Any]:
     successors = {"successors": len(model.grown)} if model.grown else {}
     return {
         "family": model.walk.family,
-        "layers": model.walk.own,
+        "layers": model.walk.num_base_layers,
         **successors,
         "heads": f"{model.head.name} after layers {after}" if model.head is not None else "none",
         "kind": model.kind.name,

@@ -94,7 +94,7 @@ def _body(model: AdaptiveModel) -> dict[str, Any]:
     norm = model.walk.norm
     return {
         "family": model.walk.family,
-        "layers": model.walk.own,
+        "layers": model.walk.num_base_layers,
         "grown_layers": len(model.grown),
         "width": model.walk.width,
         "parameters": sum(parameter.numel() for parameter in model.walk.body()),
@@ -105,7 +105,7 @@ def _body(model: AdaptiveModel) -> dict[str, Any]:
 
 def _catalogue(model: AdaptiveModel) -> dict[str, dict[str, Any]]:
     """What every head would add after all layers but the last."""
-    if model.walk.own < 2:  # no layer before the last
+    if model.walk.num_base_layers < 2:  # no layer before the last
         return {}
     model.drop_heads()  # a published checkpoint may come with some
     body = sum(parameter.numel() for parameter in model.walk.body())

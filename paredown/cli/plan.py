@@ -35,7 +35,7 @@ def plan(
         raise BadSetting("--plan says all that --exit, --reduce and --depth say; give either")
     before = model.plan
     after = _deep(model, changed(before, exit, reduce), depth) if whole is None else Plan.from_json(whole)
-    model.check(after)
+    model.route(after)
     saved = after != before and not dry_run
     if saved:
         save_plan(bundle, after)
@@ -60,6 +60,6 @@ def _deep(model: AdaptiveModel, plan: Plan, depth: str | None) -> Plan:
         raise BadSetting(f"--depth is a number, several with commas between them, or all; not {depth!r}") from None
     if len(numbers) > 1:
         return plan.but(depth=numbers)
-    if not 1 <= numbers[0] <= model.walk.own:
-        raise BadSetting(f"--depth {depth}: the encoder has {model.walk.own} layers")
+    if not 1 <= numbers[0] <= model.walk.num_base_layers:
+        raise BadSetting(f"--depth {depth}: the encoder has {model.walk.num_base_layers} layers")
     return plan.but(depth=tuple(range(numbers[0])))

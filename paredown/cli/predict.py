@@ -112,14 +112,14 @@ def predict(
     if before.rows and source.skip(before.rows) != before.digest:
         raise BadInput(f"the first {before.rows:,} rows of {source.name} are not those that {output} holds; --restart?")
     start = time.monotonic()
-    with Signals() as signals, _bar(input, output, model.walk.own, before) as show:
+    with Signals() as signals, _bar(input, output, model.walk.num_base_layers, before) as show:
         try:
             out.open()
             run.to_the_end(out, signals, show)
             out.finish()
         finally:
             out.close()
-    _report(out.done, before, time.monotonic() - start, model.walk.own, output, as_json)
+    _report(out.done, before, time.monotonic() - start, model.walk.num_base_layers, output, as_json)
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ def _plan(model: AdaptiveModel, exit: str | None, speed: float | None, reduce: s
         chosen = Plan.from_json(plan)
     elif speed is not None:
         chosen = chosen.but(exit=model.at_speed(speed).exit)
-    model.check(chosen)
+    model.route(chosen)
     return chosen
 
 

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from paredown.bundle import FACTS, staged
 from paredown.encoders.dtype import check_loaded
 from paredown.encoders.pretrained import class_of, torch_weights
-from paredown.encoders.walk import evaluating, plain_batch
+from paredown.encoders.probing import evaluating
+from paredown.encoders.walk import plain_batch
 from paredown.errors import BadBundle, BadSetting
 from paredown.model import AdaptiveModel
 

@@ -10,10 +10,13 @@ import torch
 
 from paredown.bundle import staged
 from paredown.encoders.dtype import check_before_saving
-from paredown.encoders.walk import Walk, evaluating, logits_of
+from paredown.encoders.probing import evaluating
+from paredown.encoders.walk import Walk, logits_of
+from paredown.engine import run_steps
 from paredown.errors import BadPlan
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
+from paredown.route import straight
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -40,8 +43,7 @@ def pruned(model: AdaptiveModel, plan: Plan | None = None, own_classifier: bool 
     `own_classifier` must say that the classifier's answers, which are others, will do.
     """
     plan = (model.plan if plan is None else Plan.of(plan)).but(exit=None)
-    model.check(plan)
-    depth = model.depth_of(plan)
+    depth = tuple(step.layer for step in model.route(plan).steps)
     if plan.reduce is not None:
         raise BadPlan("a plain Hugging Face model keeps every token; leave the reducer out")
     if str(depth[-1]) in model.heads and not own_classifier:
@@ -54,7 +56,8 @@ def pruned(model: AdaptiveModel, plan: Plan | None = None, own_classifier: bool 
     walk = Walk(fresh)
     before = _apart_from_layers(model.walk)
     if _shapes(_apart_from_layers(walk)) != _shapes(before):
-        raise BadPlan(f"{model.walk.family}: with {len(depth)} layers it has other parts than with {model.walk.own}")
+        had = model.walk.num_base_layers
+        raise BadPlan(f"{model.walk.family}: with {len(depth)} layers it has other parts than with {had}")
     fresh.load_state_dict(before, strict=False)
     taken: dict[Any, Any] = {}
     for place, number in enumerate(depth):
@@ -71,7 +74,7 @@ def _config(model: AdaptiveModel, depth: tuple[int, ...]) -> Any:
     config = copy.deepcopy(model.config)
     like = [model.walk.like[layer] for layer in depth]
     for name, value in vars(model.config).items():
-        if isinstance(value, (list, tuple)) and len(value) == model.walk.own:
+        if isinstance(value, (list, tuple)) and len(value) == model.walk.num_base_layers:
             setattr(config, name, type(value)(value[layer] for layer in like))
     config.num_hidden_layers = len(depth)
     return config
@@ -79,7 +82,11 @@ def _config(model: AdaptiveModel, depth: tuple[int, ...]) -> Any:
 
 def _apart_from_layers(walk: Walk) -> dict[str, torch.Tensor]:
     """Everything but the encoder's layers: embeddings, norms, pooler, classifier."""
-    inside = {id(value) for layer in walk.layers[: walk.own] for value in layer.state_dict(keep_vars=True).values()}
+    inside = {
+        id(value)
+        for layer in walk.layers[: walk.num_base_layers]
+        for value in layer.state_dict(keep_vars=True).values()
+    }
     state = walk.stock.state_dict(keep_vars=True)
     return {name: value.detach() for name, value in state.items() if id(value) not in inside}
 
@@ -93,11 +100,9 @@ def _compare(model: AdaptiveModel, depth: tuple[int, ...], fresh: PreTrainedMode
     """Both must say the same, or the family's layers depend on more than their weights and settings."""
     batch = model.walk.sample(3, 12, padding=3)
     with evaluating(model):
-        state = model.walk.start(batch)
-        for layer in depth:
-            state = model.walk.step(state, layer)
+        state = run_steps(model.walk, straight(depth), model.walk.embed(batch))
         wanted = model.walk.stock_logits(state.hidden, state.mask)
     said = logits_of(fresh(**batch))
     real = state.mask if model.kind.per_token else ...
     if bool(((said - wanted)[real].abs() > SAME * max(1.0, wanted.abs().max().item())).any()):
-        raise BadPlan(f"{model.walk.family}: its layers answer differently at other places, so they cannot be moved")
+        raise BadPlan(f"{model.walk.family}: its layers answer differently at other positions, so they cannot be moved")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
@@ -19,11 +19,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from paredown.encoders.longer import learned_positions
-from paredown.encoders.walk import evaluating
+from paredown.encoders.probing import evaluating
+from paredown.encoders.walk import Walk
+from paredown.engine import Observer, kept, run_steps
 from paredown.errors import BadSetting, CannotWalk
 from paredown.evaluation.record import Record
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
+from paredown.route import Step, straight
+from paredown.state import State
 
 Tokens = TypeVar("Tokens", int, Tensor)
 Paper = Literal["fastbert", "elasticbert"]
@@ -77,7 +81,7 @@ class Cost:
         kinds: dict[str, dict[int, Work]] = {kind: {} for kind in parts}
         for (kind, layer), work in works.items():
             kinds[kind][layer] = work
-        layers = tuple(kinds["layer"][layer] for layer in range(model.walk.own))
+        layers = tuple(kinds["layer"][layer] for layer in range(model.walk.num_base_layers))
         grown = tuple(layers[like] for like in model.grown_like)
         start, classifier = kinds["start"][0], kinds["classifier"][0]
         return cls(start, layers, classifier, kinds["head"], kinds["selector"], kinds["watch"], grown=grown)
@@ -181,43 +185,59 @@ def _count(model: AdaptiveModel, tokens: int, plan: Plan) -> dict[tuple[str, int
     batch = {"input_ids": torch.full((1, tokens), token, device=model.device)}
     batch["attention_mask"] = torch.ones_like(batch["input_ids"])
     batch["group"] = torch.zeros(1, dtype=torch.long, device=model.device)  # of a question, one option
-    found: dict[tuple[str, int], int] = {}
-    marks: list[int] = []
     with _counting(model) as counter:
+        counting = _Counting(walk, counter)
+        model.stock(**walk.inputs_of(batch))
+        total = counting.done()
+        state = model.embed(batch)
+        counting.note("start", 0)
+        run_steps(walk, straight(range(walk.num_base_layers)), state, counting)
+        counting.found["classifier", 0] = total - sum(counting.found.values())
+        for layer in model.head_layers:
+            model.head_logits(model.heads[str(layer)], model.tokens(state), state.answer_mask)
+            counting.note("head", layer)
+        if plan.reduce is not None:
+            # Choosing is counted on a row that loses nothing.
+            steps = model.route(plan.but(exit=None)).steps
+            counting.chosen_before = {step.number: step for step in steps if step.reducer is not None}
+            state = model.embed(batch, joinable=True)
+            counting.done()
+            run_steps(walk, [replace(step, reducer=None) for step in steps], state, counting)
+    return counting.found
 
-        def mark(*_: Any) -> None:
-            marks.append(counter.flops)
 
-        layers = dict.fromkeys(walk.layers)  # ALBERT calls one layer many times
-        hooks = [layer.register_forward_pre_hook(mark) for layer in layers]
-        hooks += [layer.register_forward_hook(mark) for layer in layers]
-        try:
-            model.stock(**walk.inputs_of(batch))
-        finally:
-            for hook in hooks:
-                hook.remove()
-        found["start", 0] = marks[0]
-        for layer in range(model.walk.own):
-            found["layer", layer] = marks[2 * layer + 1] - marks[2 * layer]
-        found["classifier", 0] = counter.flops - sum(found.values())
-        state = walk.start(batch, may_drop=plan.reduce is not None)
-        way, reducer = model.depth_of(plan), plan.reduce
-        for before, layer in zip((None, *way), way, strict=False):
-            if reducer is None or layer not in reducer.places(model, way):
-                continue
-            done, seen = counter.flops, state
-            if reducer.reads_attention and before is not None:
-                seen = walk.step(state, before, watch=True)
-                found["watch", before] = counter.flops - done - found["layer", walk.like[before]]
-                done = counter.flops
-            reducer.keep(seen, layer, model)
-            found["selector", layer] = counter.flops - done
-        for layer in range(model.layers):
-            if str(layer) in model.heads:
-                before = counter.flops
-                model._ask(layer, state.hidden, state.mask, model.kind.answer_mask(batch))
-                found["head", layer] = counter.flops - before
-    return found
+class _Counting(Observer):
+    """Notes the work of each layer, of watching its attention, and of choosing tokens before it."""
+
+    def __init__(self, walk: Walk, counter: _Counter):
+        self.walk, self.counter = walk, counter
+        self.found: dict[tuple[str, int], int] = {}
+        self.chosen_before: dict[int, Step] = {}
+        self._before = 0
+
+    def done(self) -> int:
+        """Work since this was last asked."""
+        now = self.counter.flops
+        since, self._before = now - self._before, now
+        return since
+
+    def note(self, part: str, layer: int) -> None:
+        self.found[part, layer] = self.done()
+
+    def before(self, state: State, step: Step) -> State:
+        if (chosen := self.chosen_before.get(step.number)) is not None:
+            kept(self.walk, state, chosen)
+            self.note("selector", step.layer)
+        return state
+
+    def after(self, state: State, step: Step) -> State:
+        if not self.chosen_before:
+            self.note("layer", step.layer)
+        elif step.watch:
+            self.found["watch", step.layer] = self.done() - self.found["layer", self.walk.like[step.layer]]
+        else:
+            self.done()
+        return state
 
 
 class _Counter(TorchDispatchMode):

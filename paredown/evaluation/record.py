@@ -15,7 +15,7 @@ from torch import Tensor
 from paredown.answers import IGNORED, RULED_OUT, Encoded, Kind, collate, flat
 from paredown.answers._questions import is_labelled
 from paredown.answers._rows import by_unit
-from paredown.encoders.walk import evaluating
+from paredown.engine import Recording, run_steps
 from paredown.errors import BadInput, NonFiniteAnswer
 from paredown.evaluation.metrics import Metric
 from paredown.model import AdaptiveModel
@@ -156,21 +156,23 @@ def record(model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int = 64, 
     if not rows:
         raise BadInput("there are no rows to record")
     plan = Plan(model.plan.depth) if plan is None else plan.but(exit=None)
-    model.check(plan)
+    model.check_mode()
+    route = model.route(plan)
     order = sorted(range(len(rows)), key=lambda place: -len(rows[place]))
     width = len(rows[order[0]]) if model.kind.per_token else max(len(row.options) for row in rows) or None
     words = width if model.kind.per_word else None  # only these have a doubt for each token
     heard: list[list[Evidence]] = []
     tokens, asked, labels = [], [], []
-    with torch.no_grad(), evaluating(model):
+    with torch.no_grad():
         for start in range(0, len(rows), batch_size):
             chosen = [rows[place] for place in order[start : start + batch_size]]
             batch = collate(chosen, model.tokenizer.pad_token_id, model.device)
             if (right := batch.pop("labels", None)) is not None and not model.kind.windowed:
                 labels.append(right)
-            said, left = _hear(model, batch, plan)
-            heard.append([_kept_evidence(evidence, width, words) for evidence in said])
-            tokens.append(left.cpu())
+            seen = Recording(model)
+            run_steps(model.walk, route.steps, model.embed(batch, joinable=route.drops_tokens), seen)
+            heard.append([_kept_evidence(evidence, width, words) for evidence in seen.evidence])
+            tokens.append(torch.stack(seen.tokens, 1).cpu())
             if width is not None:
                 asked.append(_kept(model.kind.answer_mask(batch), width, exact=True))
     back = torch.tensor(order).argsort()
@@ -190,19 +192,6 @@ def record(model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int = 64, 
         number if model.kind.grouped else None,
         tuple(rows) if model.kind.windowed else (),
     )
-
-
-def _hear(model: AdaptiveModel, batch: dict[str, Tensor], plan: Plan) -> tuple[list[Evidence], Tensor]:
-    """What every head on the way says, and the tokens in each layer, [rows, layers run]."""
-    heard, tokens = [], []
-    depth = model.depth_of(plan)
-    state = model.walk.start(batch, may_drop=plan.reduce is not None)
-    for run, layer in enumerate(depth, 1):
-        state = model.step(state, plan, run)
-        tokens.append(state.mask.sum(1))
-        if run == len(depth) or str(layer) in model.heads:
-            heard.append(model._evidence(state, layer, run, batch))
-    return heard, torch.stack(tokens, 1)
 
 
 def _kept_evidence(evidence: Evidence, width: int | None, words: int | None) -> Evidence:

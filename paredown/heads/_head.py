@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from paredown.errors import BadSetting
 from paredown.network import HeadShape
-
-Pool = Literal["first", "mean", "max"]
+from paredown.state import Pool, Tokens
 
 
 class Head(nn.Module, ABC):
@@ -21,15 +19,15 @@ class Head(nn.Module, ABC):
     size: int
 
     @abstractmethod
-    def feature(self, hidden: Tensor, mask: Tensor) -> Tensor:
+    def feature(self, tokens: Tokens) -> Tensor:
         """[rows, size], or [rows, tokens, size] where every token is answered."""
 
     @abstractmethod
     def score(self, feature: Tensor) -> Tensor:
         """[…, labels]"""
 
-    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        return self.score(self.feature(hidden, mask))
+    def forward(self, tokens: Tokens) -> Tensor:
+        return self.score(self.feature(tokens))
 
 
 @dataclass(frozen=True)
@@ -49,19 +47,6 @@ class HeadSpec(ABC):
     @abstractmethod
     def heads(self, shape: HeadShape) -> list[Head]:
         """As many heads as layers."""
-
-
-def pooled(hidden: Tensor, mask: Tensor, pool: Pool) -> Tensor:
-    """[rows, width] from the real tokens of each row alone."""
-    if pool == "first":
-        return hidden[:, 0]
-    real = mask.unsqueeze(-1)
-    if pool == "max":
-        return hidden.masked_fill(~real, float("-inf")).amax(1)
-    # Summed in 32 bits or more: half precision overflows or forgets small terms in long texts.
-    wide = torch.promote_types(hidden.dtype, torch.float32)
-    total = hidden.masked_fill(~real, 0.0).sum(1, dtype=wide)
-    return (total / real.sum(1).clamp(min=1)).to(hidden.dtype)
 
 
 def plain(linear: nn.Linear) -> nn.Linear:

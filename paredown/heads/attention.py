@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from paredown.errors import BadSetting
-from paredown.heads._head import Head, HeadSpec, Pool, pooled
+from paredown.heads._head import Head, HeadSpec
 from paredown.network import HeadShape
 from paredown.registry import heads
+from paredown.state import Pool, Tokens
 
 
 @heads.register("attention")
@@ -38,10 +38,13 @@ class AttentionHead(Head):
         self.dense_out = nn.Linear(size, size)
         self.out = nn.Linear(size, shape.labels)
 
-    def feature(self, hidden: Tensor, mask: Tensor) -> Tensor:
+    def feature(self, tokens: Tokens) -> Tensor:
         first = self.pool == "first" and not self.per_token  # only its answer is read: the others need not ask
-        mixed = self.attention(self.dense_in(hidden).tanh(), mask, 1 if first else hidden.shape[1])
-        return self.dense_out(mixed if self.per_token else pooled(mixed, mask, self.pool)).tanh()
+        mixed = self.attention(tokens.map(self._inside), only_first=first)
+        return self.dense_out(mixed.each() if self.per_token else mixed.pooled(self.pool)).tanh()
+
+    def _inside(self, hidden: Tensor) -> Tensor:
+        return self.dense_in(hidden).tanh()
 
     def score(self, feature: Tensor) -> Tensor:
         return self.out(feature)
@@ -55,14 +58,10 @@ class SelfAttention(nn.Module):
         self.attention_heads, self.dropout = attention_heads, dropout
         self.query, self.key, self.value, self.output = (nn.Linear(size, size) for _ in range(4))
 
-    def forward(self, hidden: Tensor, mask: Tensor, asking: int) -> Tensor:
-        """[rows, asking, size]: what the first so many tokens find among all."""
-        # A weight of 0 does not silence NaN or infinity, which padding may hold.
-        hidden = hidden.masked_fill(~mask.unsqueeze(-1), 0.0)
-        query, key, value = (
-            linear(seen).unflatten(-1, (self.attention_heads, -1)).transpose(1, 2)
-            for linear, seen in ((self.query, hidden[:, :asking]), (self.key, hidden), (self.value, hidden))
-        )  # [rows, attention heads, tokens, size / attention heads]
+    def forward(self, tokens: Tokens, only_first: bool) -> Tokens:
+        """What all tokens, or only the first of each row, find among all."""
+        tokens = tokens.silenced()
+        query = (tokens.first() if only_first else tokens).map(self.query)
         dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(query, key, value, mask[:, None, None, :], dropout)
-        return self.output(mixed.transpose(1, 2).flatten(2))
+        mixed = tokens.map(self.key).attend(query, tokens.map(self.value), self.attention_heads, dropout)
+        return mixed.map(self.output)

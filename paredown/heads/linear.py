@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from paredown.heads._head import Head, HeadSpec, Pool, plain, pooled
+from paredown.heads._head import Head, HeadSpec, plain
 from paredown.network import HeadShape
 from paredown.registry import heads
+from paredown.state import Pool, Tokens
 
 
 @heads.register("linear")
@@ -25,8 +26,8 @@ class LinearHead(Head):
         self.dropout = nn.Dropout(shape.dropout)
         self.out = plain(nn.Linear(shape.width, shape.labels))
 
-    def feature(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        return hidden if self.per_token else pooled(hidden, mask, self.pool)
+    def feature(self, tokens: Tokens) -> Tensor:
+        return tokens.each() if self.per_token else tokens.pooled(self.pool)
 
     def score(self, feature: Tensor) -> Tensor:
         return self.out(self.dropout(feature))

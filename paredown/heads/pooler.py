@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from paredown.heads._head import Head, HeadSpec, Pool, copied, plain, pooled
+from paredown.heads._head import Head, HeadSpec, copied, plain
 from paredown.network import HeadShape
 from paredown.registry import heads
+from paredown.state import Pool, Tokens
 
 
 @heads.register("pooler")
@@ -34,8 +35,8 @@ class PoolerHead(Head):
         self.dropout = nn.Dropout(shape.dropout)
         self.out = plain(nn.Linear(shape.width, shape.labels))
 
-    def feature(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        return self.dense(hidden if self.per_token else pooled(hidden, mask, self.pool)).tanh()
+    def feature(self, tokens: Tokens) -> Tensor:
+        return self.dense(tokens.each() if self.per_token else tokens.pooled(self.pool)).tanh()
 
     def score(self, feature: Tensor) -> Tensor:
         return self.out(self.dropout(feature))

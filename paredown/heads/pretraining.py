@@ -8,10 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from paredown.heads._head import Head, HeadSpec, Pool, plain
+from paredown.heads._head import Head, HeadSpec, plain
 from paredown.heads.pooler import PoolerHead, own_pooler
 from paredown.network import HeadShape
 from paredown.registry import heads
+from paredown.state import Pool
 
 
 @heads.register("pretraining")

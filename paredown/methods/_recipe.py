@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from paredown.engine import Trace
 from paredown.errors import BadPlan, BadSetting
 from paredown.methods._stage import Batch, Progress, Stage
-from paredown.model import AdaptiveModel, Trace
+from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.registry import exits
 

@@ -9,11 +9,12 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from paredown.engine import Trace
 from paredown.errors import BadSetting
 from paredown.methods._recipe import Recipe
 from paredown.methods._stage import Batch, Progress, Stage
 from paredown.methods._targets import keep_for, places
-from paredown.model import AdaptiveModel, Trace
+from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 
 CHOSEN = "selector:0.5"  # how a trained model drops tokens
@@ -54,7 +55,7 @@ class TokenRecipe(Recipe):
         if fresh:
             self.start_selectors(model)
         model.grow_teacher()
-        if self.learns_from == "teacher" and not model.grown and len(model.depth) < model.walk.own:
+        if self.learns_from == "teacher" and not model.grown and len(model.depth) < model.walk.num_base_layers:
             raise BadSetting(
                 f"{self.name}: the teacher runs every layer, the plan fewer; export it first, or use labels"
             )

@@ -57,7 +57,7 @@ def adopt(
                 parameter.copy_(weights[name])
     if bad := non_finite({theirs(name): value for name, value in weights.items()}):
         raise BadBundle(f"{path}: {bad}")
-    model.check(plan)
+    model.route(plan)
     model.plan = plan
     return model.eval()
 

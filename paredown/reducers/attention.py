@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from paredown.model import AdaptiveModel
 from paredown.reducers._reducer import ChosenTokens
 from paredown.registry import reducers
 from paredown.state import State
@@ -22,9 +21,8 @@ class AttentionThreshold(ChosenTokens):
     limits = (0.0, math.inf)
     score = "attention"
 
-    def keep(self, state: State, layer: int, model: AdaptiveModel) -> Tensor:
-        assert state.received is not None
-        return state.received >= self.threshold
+    def keep(self, state: State, scores: Tensor) -> Tensor:
+        return scores >= self.threshold
 
     def _value_at(self, speed: float) -> float:
         return speed / max(1 - speed, 1e-6)  # a half: the average

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from paredown.model import AdaptiveModel
 from paredown.reducers._reducer import ChosenTokens
 from paredown.registry import reducers
 from paredown.state import State
@@ -24,13 +22,9 @@ class FixedShare(ChosenTokens):
 
     knob = "share"
 
-    def keep(self, state: State, layer: int, model: AdaptiveModel) -> Tensor:
-        score = state.received if self.reads_attention else model.keep_logits(state, layer)
-        assert score is not None
-        # Tokens that must stay come first and take their part of the share; padding comes last.
-        score = score.masked_fill(state.mask & ~state.free, math.inf).masked_fill(~state.mask, -math.inf)
-        rank = score.argsort(dim=1, descending=True, stable=True).argsort(dim=1)  # of equals, the earlier one
-        return rank < self.kept_of(state.mask.sum(1)).unsqueeze(1)
+    def keep(self, state: State, scores: Tensor) -> Tensor:
+        # Tokens that must stay come first and take their part of the share.
+        return state.rank(scores) < state.spread(self.kept_of(state.lengths()))
 
     def kept_of(self, tokens: Tensor) -> Tensor:
         """How many of so many tokens stay."""

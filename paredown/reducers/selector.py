@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from paredown.model import AdaptiveModel
 from paredown.reducers._reducer import ChosenTokens
 from paredown.registry import reducers
 from paredown.state import State
@@ -17,5 +16,5 @@ from paredown.state import State
 class SelectorThreshold(ChosenTokens):
     threshold: float = 0.5  # keep where the probability of keeping is at least this; 0 all, 1 hardly any
 
-    def keep(self, state: State, layer: int, model: AdaptiveModel) -> Tensor:
-        return model.keep_logits(state, layer).sigmoid() >= self.threshold
+    def keep(self, state: State, scores: Tensor) -> Tensor:
+        return scores.sigmoid() >= self.threshold

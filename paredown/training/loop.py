@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from paredown.encoders.probing import evaluating
 from paredown.errors import BadSetting, Interrupted
 from paredown.evaluation.choosing import suspicion
 from paredown.evaluation.metrics import Metric, metric_for, metric_named
@@ -270,7 +271,8 @@ class Run:
         while True:
             try:
                 plan = Plan(self.stage.depth or self.model.depth, reduce=self.stage.reduce or self.model.plan.reduce)
-                seen = record(self.model, self.data.dev, self.dev_batch, plan)
+                with evaluating(self.model):
+                    seen = record(self.model, self.data.dev, self.dev_batch, plan)
                 return seen.scores(self.metric), suspicion(seen, self.metric)
             except RuntimeError as error:
                 if not is_out_of_memory(error) or self.dev_batch == 1:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paredown.answers import Encoded
+from paredown.encoders.probing import evaluating
 from paredown.evaluation.choosing import Choice, choose, speeds
 from paredown.evaluation.cost import Bill, Cost
 from paredown.evaluation.metrics import Metric
@@ -31,6 +32,13 @@ def conclude(
     model: AdaptiveModel, dev: Sequence[Encoded], metric: Metric, max_drop: float | None, batch_size: int
 ) -> Outcome:
     """`max_drop`: the share of the score that the exit rule may cost; None: the plan's own rule stays."""
+    with evaluating(model):
+        return _conclude(model, dev, metric, max_drop, batch_size)
+
+
+def _conclude(
+    model: AdaptiveModel, dev: Sequence[Encoded], metric: Metric, max_drop: float | None, batch_size: int
+) -> Outcome:
     plan, chosen = model.plan, Choice(model.plan.exit, [])
     if any(str(layer) in model.heads for layer in model.depth[:-1]):
         seen = record(model, dev, batch_size, plan)

@@ -17,7 +17,7 @@ from paredown.answers import Kind
 from paredown.errors import BadPlan, BadSetting
 from paredown.exits.entropy import entropy, normalised_entropy
 from paredown.registry import answers, exits
-from paredown.state import Evidence, Memory, keep_rows, not_a_number
+from paredown.state import Evidence, Memory, not_a_number
 from tests.contracts.exit_settings import all_rules
 from tests.families import outputs
 
@@ -106,7 +106,7 @@ def run(rule: Any, heads: list[Evidence]) -> tuple[Tensor, Tensor]:
         else:
             leave, memory = decide(rule, seen, memory)
         layers[rows[leave]], answer[rows[leave]] = head.step, said[leave]
-        rows, memory = rows[~leave], keep_rows(memory, ~leave)
+        rows, memory = rows[~leave], {name: value[~leave] for name, value in memory.items()}
         if not len(rows):
             break
     return layers, answer

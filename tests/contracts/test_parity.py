@@ -12,10 +12,11 @@ from transformers import AutoModelForQuestionAnswering, AutoModelForTokenClassif
 from paredown import AdaptiveModel, Plan
 from paredown.answers import RULED_OUT
 from paredown.encoders.walk import Walk
-from paredown.errors import CannotWalk
+from paredown.errors import BadSetting, CannotWalk
 from paredown.registry import answers
 from tests.families import adaptive, batch, committed, survey, tiny, version, walked
 from tests.placement import close, unaligned
+from tests.walking import through
 
 LENGTHS = ([9, 9, 9], [14, 3, 1, 8], [1])  # nothing padded, much padded, the shortest text
 
@@ -64,10 +65,10 @@ def test_hidden_states_equal_stock(family: str) -> None:
     inputs = batch(99, [14, 3, 8])
     expected = stock.base_model(**inputs, output_hidden_states=True).hidden_states
     assert len(expected) == len(walk.layers) + 1
-    state = walk.start(inputs)
+    state = walk.embed(inputs)
     seen = [state.hidden]
     for layer in range(len(walk.layers)):
-        state = walk.step(state, layer)
+        state = through(walk, state, [layer])
         seen.append(state.hidden)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(seen[:-1], expected[:-1], strict=True))
     # Families differ in whether the last of them is shown before or after the final norm.
@@ -169,6 +170,9 @@ def test_walking_leaves_the_model_as_it_was(family: str) -> None:
     before = snapshot(stock)
     model = AdaptiveModel(stock, None, answers.make("single_label"))
     assert snapshot(stock) == before
+    with pytest.raises(BadSetting, match=r"call model\.eval\(\)"):
+        model.answer(batch(99, [5, 2]))
+    before = snapshot(model.eval().stock)
     model.answer(batch(99, [5, 2]))
     assert snapshot(stock) == before
     for failing in (stock.base_model.get_input_embeddings(), model.walk.layers[-1]):

@@ -13,14 +13,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from paredown import AdaptiveModel, Plan
+from paredown.engine import keep_logits, run_steps
+from paredown.engine import kept as engine_kept
 from paredown.errors import BadPlan, BadSetting
 from paredown.registry import reducers
 from paredown.state import State
 from tests.contracts.reducer_settings import all_reducers, choosing, with_selectors
 from tests.families import EVERY_TOKEN, EXACT, adaptive, batch, tiny, walked
+from tests.walking import through
 
 LENGTHS = [14, 3, 30, 1, 9]
 SPEEDS = [step / 20 for step in range(21)]
@@ -32,11 +34,10 @@ each_reducer = pytest.mark.parametrize("reducer", REDUCERS, ids=str)
 def asked(reducer: Any, inputs: dict[str, Tensor], model: AdaptiveModel | None = None) -> tuple[State, Tensor]:
     """A state as the reducer sees it the first time it is asked, and what it keeps."""
     model = model or choosing()
-    place = min(reducer.places(model, model.depth))
-    state = model.walk.start(inputs, may_drop=True)
-    for layer in range(place):
-        state = model.walk.step(state, layer, watch=layer == place - 1)
-    return state, reducer.keep(state, place, model)
+    steps = model.route(Plan(reduce=reducer)).steps
+    first = next(step for step in steps if step.reducer is not None)
+    state = run_steps(model.walk, steps[: first.number - 1], model.embed(inputs, joinable=True))
+    return state, engine_kept(model.walk, state, first)
 
 
 # Every reducer
@@ -104,9 +105,9 @@ def test_refuses_families_that_cannot_drop_tokens(reducer: Any) -> None:
 @each_reducer
 def test_chooses_where_it_says(reducer: Any) -> None:
     model, depth = choosing(), (0, 1, 2, 3)
-    places = reducer.places(model, depth)
-    assert places and set(places) <= set(depth)
-    assert reducer.layers is not None or places == (1, 2)
+    chosen = reducer.layers_of(model, depth)
+    assert chosen and set(chosen) <= set(depth)
+    assert reducer.layers is not None or chosen == (1, 2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -124,35 +125,30 @@ def test_tokens_go_from_models_that_were_made_shorter_too(family: str, dtype: to
 
 def test_models_without_selectors_hear_what_to_do() -> None:
     with pytest.raises(BadPlan, match=r"it has none; train some, or choose by attention"):
-        adaptive("bert").check(Plan(reduce="selector:0.5"))
+        adaptive("bert").route(Plan(reduce="selector:0.5"))
     with pytest.raises(BadPlan, match=r"before layers \[1, 2\], and the plan runs none"):
-        choosing().check(Plan(depth=(0, 3), reduce="selector:0.5"))
+        choosing().route(Plan(depth=(0, 3), reduce="selector:0.5"))
     with pytest.raises(BadPlan, match=r"a selector before layer 3, but its selectors sit before layers \[1, 2\]"):
-        choosing().check(Plan(reduce="fixed_share:0.5,layers=(3,)"))
+        choosing().route(Plan(reduce="fixed_share:0.5,layers=(3,)"))
 
 
 @pytest.mark.parametrize("reducer", ["attention:0.5", "fixed_share:0.5,score=attention"])
 def test_attention_needs_a_layer_before(reducer: str) -> None:
     model = adaptive("bert")
     with pytest.raises(BadPlan, match="before layer 2 none runs"):
-        model.check(Plan(depth=(2,), reduce=reducer))
+        model.route(Plan(depth=(2,), reduce=reducer))
     with pytest.raises(BadPlan, match=r"before layer 3, but the plan runs \[0, 1\]"):
-        model.check(Plan(depth=(0, 1), reduce=reducers.of(reducer).__class__(0.5, layers=(3,))))
+        model.route(Plan(depth=(0, 1), reduce=reducers.of(reducer).__class__(0.5, layers=(3,))))
     with pytest.raises(BadPlan, match="it is empty"):
-        model.check(Plan(reduce=f"{reducer},layers=()"))
+        model.route(Plan(reduce=f"{reducer},layers=()"))
 
 
-@pytest.mark.parametrize("family", ["mpnet", "rembert"])
-def test_families_that_hide_their_attention_are_refused(family: str) -> None:
-    with pytest.raises(BadPlan, match=f"{family}: its attention cannot be watched.*train selectors"):
-        adaptive(family).check(Plan(reduce="attention:0.5"))
-
-
-def test_other_implementations_of_attention_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paredown.encoders.attention.SEEN_THROUGH", ("eager",))
-    assert adaptive("bert").config._attn_implementation == "sdpa"
-    assert not adaptive("bert").walk.shows_attention
-    assert adaptive("bert", attn_implementation="eager").walk.shows_attention
+def test_attention_that_is_computed_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paredown.encoders.attention.SOFTMAX", ())
+    assert adaptive("bert").walk.shows_attention  # by scaled_dot_product_attention
+    hidden = AdaptiveModel(tiny("bert", attn_implementation="eager"), None, adaptive("bert").kind)
+    with pytest.raises(BadPlan, match=r"bert: its attention cannot be watched.*train selectors"):
+        hidden.route(Plan(reduce="attention:0.5"))
 
 
 # Watching attention
@@ -167,11 +163,11 @@ def watched() -> list[Any]:
 @torch.no_grad()
 def test_a_watched_layer_says_what_it_always_says() -> None:
     for family in watched():
-        for implementation in ("sdpa", "eager"):
+        for implementation in ("sdpa", "eager") if adaptive(family).stock._supports_sdpa else ("eager",):
             walk = adaptive(family, head=None, attn_implementation=implementation).walk
-            state = walk.start(batch(99, LENGTHS, width=33), may_drop=True)
+            state = walk.embed(batch(99, LENGTHS, width=33), joinable=True)
             for layer in range(len(walk.layers)):
-                plain, state = walk.step(state, layer), walk.step(state, layer, watch=True)
+                plain, state = through(walk, state, [layer]), through(walk, state, [layer], watch=True)
                 assert torch.equal(plain.hidden, state.hidden) and plain.received is None
                 received = state.received
                 assert received is not None and not received[~state.mask].any()
@@ -185,9 +181,9 @@ def test_what_is_received_is_what_transformers_tells() -> None:
     told = model(**inputs, output_attentions=True).attentions
     for implementation in ("eager", "sdpa"):
         walk = adaptive("bert", head=None, attn_implementation=implementation).walk
-        state = walk.start(inputs)
+        state = walk.embed(inputs)
         for layer, probabilities in enumerate(told):
-            state = walk.step(state, layer, watch=True)
+            state = through(walk, state, [layer], watch=True)
             real = inputs["attention_mask"]
             wanted = (probabilities.mean(1) * real.unsqueeze(-1)).sum(1)
             assert state.received is not None
@@ -196,13 +192,12 @@ def test_what_is_received_is_what_transformers_tells() -> None:
 
 def test_only_the_layer_before_a_choice_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     model, seen = choosing(), []
-    assert model.walk.shows_attention  # asked once, by a step of its own
-    usual = model.walk.step
-    monkeypatch.setattr(model.walk, "step", lambda *call: (seen.append(call[1:]), usual(*call))[1])
+    usual = model.walk.run
+    monkeypatch.setattr(model.walk, "run", lambda state, step: (seen.append(step), usual(state, step))[1])
     for reducer, layers in (("attention:0.9", (0, 1)), ("attention:0.9,layers=(3,)", (2,)), ("selector:0.5", ())):
         seen.clear()
         model.answer(batch(99, LENGTHS), Plan(reduce=reducer))
-        assert [call[0] for call in seen if call[1:] == (True,)] == list(layers)
+        assert [step.layer for step in seen if step.watch] == list(layers)
 
 
 def test_threads_that_watch_do_not_disturb_others() -> None:
@@ -213,15 +208,14 @@ def test_threads_that_watch_do_not_disturb_others() -> None:
         found = list(threads.map(lambda task: model.answer(task[1], task[0]), tasks))
     for ours, theirs in zip(found, wanted, strict=True):
         assert torch.equal(ours.logits, theirs.logits) and torch.equal(ours.tokens, theirs.tokens)
-    assert "get_interface" not in vars(ALL_ATTENTION_FUNCTIONS)
 
 
 def test_what_was_received_goes_with_rows_and_tokens() -> None:
     state, _ = asked(reducers.parse("attention:0.9"), batch(99, LENGTHS))
     assert state.received is not None
-    third = state.keep_rows(torch.tensor([False, False, True, False, False]))
+    third = state.take(torch.tensor([False, False, True, False, False]))
     assert third.received is not None and torch.equal(third.received[0], state.received[2])
-    cut = third.keep_tokens(third.position % 2 == 0)
+    cut = third.drop(third.position % 2 == 0)
     assert cut.received is not None and torch.equal(cut.received[0], state.received[2, ::2])
 
 
@@ -241,14 +235,15 @@ def made(scores: list[list[float]], lengths: list[int], protected: list[list[int
 
 
 def kept(reducer: str, state: State) -> list[list[int]]:
-    keep = reducers.parse(reducer).keep(state, 1, None) & state.mask
+    assert state.received is not None
+    keep = reducers.parse(reducer).keep(state, state.received) & state.mask
     return [row.nonzero().flatten().tolist() for row in keep]
 
 
 def test_attention_by_hand() -> None:
     state = made([[0.1, 0.5, 2.0, 0.49, 1.0], [0.1, 1.5, 9.0, 9.0, 9.0]], [5, 2])
     assert kept("attention:0.5", state) == [[1, 2, 4], [1]]
-    assert state.keep_tokens(state.received >= 0.5).position[0].tolist() == [0, 1, 2, 4]  # type: ignore[operator]
+    assert state.drop(state.received >= 0.5).position[0].tolist() == [0, 1, 2, 4]  # type: ignore[operator]
 
 
 def test_a_fixed_share_by_hand() -> None:
@@ -258,7 +253,7 @@ def test_a_fixed_share_by_hand() -> None:
     assert kept(share, made([[1.0] * 6, [1.0] * 6], [6, 5])) == [[0, 1, 2], [0, 1, 2]]  # equals: the earlier ones
     protected = made([[0.1, 3.0, 2.0, 0.4, 1.0, 0.0]] * 2, [6, 6], [[5], [2, 3, 4, 5]])
     assert kept(share, protected) == [[0, 1, 5], [0, 2, 3]]
-    stays = protected.keep_tokens(reducers.parse(share).keep(protected, 1, None))
+    stays = protected.drop(reducers.parse(share).keep(protected, protected.received))
     assert stays.position[1].tolist() == [0, 2, 3, 4, 5]  # more are protected than the share has room for
 
 
@@ -271,8 +266,8 @@ def test_shares_are_rounded_up(tokens: int, share: float, left: int) -> None:
 def test_selectors_by_hand() -> None:
     model, reducer = choosing(), reducers.parse("selector:0.7")
     state, keep = asked(reducer, batch(99, LENGTHS))
-    assert torch.equal(keep, torch.sigmoid(model.keep_logits(state, 1)) >= 0.7)
+    assert torch.equal(keep, torch.sigmoid(keep_logits(model.walk, state, model.selector_before(1))) >= 0.7)
     best = asked(reducers.parse("fixed_share:0.3"), batch(99, LENGTHS))[1]
-    logits = model.keep_logits(state, 1)
+    logits = keep_logits(model.walk, state, model.selector_before(1))
     assert bool((logits[2][state.free[2] & best[2]].min() > logits[2][state.free[2] & ~best[2]].max()).all())
     assert best[2, :30].sum() == 9

@@ -14,6 +14,7 @@ import torch
 from paredown import AdaptiveModel, Plan
 from paredown.answers import Choices, MarkedPrediction, Question, collate
 from paredown.answers._marked_windows import marked_windows
+from paredown.engine import run_steps
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation import (
     evaluate,
@@ -92,9 +93,8 @@ def test_protection_is_a_choice() -> None:
         model = asked_model()
         shown = model.kind.but(protect=protect).rows(model, QUESTIONS, LENGTH)
         inputs = collate([replace(window, label=None) for window in shown], 0)
-        state, plan = model.walk.start(inputs, may_drop=True), Plan(reduce="fixed_share:0.5")
-        for run in range(1, 5):
-            state = model.step(state, plan, run)
+        steps = model.route(Plan(reduce="fixed_share:0.5")).steps
+        state = run_steps(model.walk, steps, model.embed(inputs, joinable=True))
         stays = torch.zeros_like(inputs["answer_mask"])
         for row, places in enumerate(state.position):
             stays[row, places[state.mask[row]]] = True
@@ -130,8 +130,8 @@ def test_only_candidates_count() -> None:
     logits = model.answer(inputs, Plan(exit="entropy:0.5")).logits
     assert bool((logits[~inputs["answer_mask"]] <= -1e4).all())
     assert inputs["answer_mask"][0, model.kind.predicted(logits)[0, 0]]
-    state = model.walk.start(inputs)
-    evidence = model._evidence(model.walk.step(state, 0), 0, 1, inputs)
+    steps = model.route(Plan((0, 1))).steps[:1]
+    evidence = model.evidence(run_steps(model.walk, steps, model.embed(inputs)), steps[0])
     assert evidence.classes.tolist() == [[len(QUESTIONS[0].options)]]  # type: ignore[union-attr]
 
 

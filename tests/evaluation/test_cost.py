@@ -12,6 +12,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from paredown import AdaptiveModel
 from paredown.answers import Encoded, collate
+from paredown.engine import Recording, run_steps
 from paredown.errors import BadSetting, CannotWalk
 from paredown.evaluation import Bill, Cost, Record, Work, record, replay
 from paredown.plan import Plan
@@ -86,14 +87,11 @@ def test_leaving_early_costs_what_torch_counts(family: str, kind: str) -> None:
         row = Record(model.kind, {1: torch.zeros(1, 3), 2: torch.zeros(1, 3)}, {}, None, torch.tensor([tokens]))
 
         def walk() -> None:
-            state = model.walk.start(one_row(tokens))  # noqa: B023
-            for layer in range(2):
-                state = model.walk.step(state, layer)  # noqa: B023
-                model._ask(layer, state.hidden, state.mask, state.mask)  # noqa: B023
+            seen = Recording(model)  # noqa: B023
+            run_steps(model.walk, model.route(Plan((0, 1))).steps, model.embed(one_row(tokens)), seen)  # noqa: B023
 
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):  # the attention head's, on the CPU
-            seen, twice = counted(walk), counted(lambda: model.walk.start(one_row(tokens)))  # noqa: B023
-        # walk.start also runs a pooler, if there is one, whose answer nobody asks for.
+            seen, twice = counted(walk), counted(lambda: model.embed(one_row(tokens)))  # noqa: B023
         assert cost.by_exit(row)[0, 1].item() == seen - twice + cost.start(tokens)
 
 
@@ -197,11 +195,11 @@ def test_watching_attention_is_counted_where_it_is_work() -> None:
 def test_a_row_costs_what_torch_counts_while_its_tokens_go(family: str, reducer: Any, attention: str) -> None:
     model = with_selectors(adaptive(family, tokenizer=Padding(), attn_implementation=attention))
     plan, tokens = Plan(exit="at_layer:3", reduce=reducer), 29
-    model.check(plan)  # looks at the attention of a first row
+    model.route(plan)  # looks at the attention of a first row
     cost, seen = Cost.of(model, plan), record(model, encoded("single_label", [tokens]), plan=plan)
     inputs = {"input_ids": torch.tensor([encoded("single_label", [tokens])[0].ids["input_ids"]]), **_mask(tokens)}
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-        done = counted(lambda: model.answer(inputs, plan)) - counted(lambda: model.walk.start(inputs, may_drop=True))
+        done = counted(lambda: model.answer(inputs, plan)) - counted(lambda: model.embed(inputs, joinable=True))
     assert cost.by_exit(seen)[0, 2].item() == done + cost.start(tokens)
     assert int(seen.tokens[0, 2]) < tokens
 
@@ -212,7 +210,7 @@ def test_a_question_costs_what_torch_counts_for_its_options(family: str, reducer
     """One by one, because padding is not counted and work grows with the square of the length."""
     model = with_selectors(adaptive(family, "choice", tokenizer=Padding(), attn_implementation="eager"))
     plan, questions = Plan(exit="at_layer:3", reduce=reducer), encoded("choice", [29, 3, 14])
-    model.check(plan)
+    model.route(plan)
     cost, seen = Cost.of(model, plan), record(model, questions, batch_size=2, plan=plan)
     bill = Bill(seen, cost)
     table = bill.of_rows(torch.full((3,), 3))
@@ -220,7 +218,7 @@ def test_a_question_costs_what_torch_counts_for_its_options(family: str, reducer
         total = tokens = 0
         for option in question.options:
             alone = collate([Encoded(options=(option,))], 1)
-            start = counted(lambda: model.walk.start(alone, may_drop=reducer is not None))  # noqa: B023
+            start = counted(lambda: model.embed(alone, joinable=reducer is not None))  # noqa: B023
             total += counted(lambda: model.answer(alone, plan)) - start + cost.start(len(option))  # noqa: B023
             tokens += model.answer(alone, plan).tokens.item()
         assert table[place].item() == total and bill.token_layers[place, 2].item() == tokens

@@ -12,10 +12,11 @@ from torch import Tensor
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, BertTokenizer
 
 from paredown import AdaptiveModel
+from paredown.engine import Observer
 from paredown.errors import BadSetting
 from paredown.methods import ElasticPretrain
 from paredown.methods._stage import Progress
-from paredown.methods.elastic_pretrain import exit_losses
+from paredown.methods.elastic_pretrain import _Seen, exit_losses
 from paredown.methods.elastic_pretrain.masking import Masking, begins
 from paredown.methods.elastic_pretrain.words import start_words
 from paredown.registry import answers, methods
@@ -233,15 +234,10 @@ def test_heads_begin_with_the_checkpoints_own(name: str, tmp_path: Path) -> None
     model.grow_heads("pretraining", model.depth)
     assert start_words(model, tmp_path)
     data = {name: value for name, value in batch(rows=2, tokens=30).items() if name != "labels"}
-    states: dict[int, Tensor] = {}
-
-    def between(hidden: Tensor, run: int, total: int) -> tuple[Tensor, Tensor]:
-        states[run] = hidden
-        return hidden, hidden
-
+    seen = _Seen(Observer())
     with torch.no_grad():
-        model.eval().trace(data, between=between)
-        ours = model.heads["3"].words(model.walk.finish(states[4]), embeddings(model))  # type: ignore[operator]
+        model.eval().trace(data, observer=seen)
+        ours = model.heads["3"].words(model.walk.finish(seen.hidden[4]), embeddings(model))  # type: ignore[operator]
         real = data["attention_mask"].bool()
         torch.testing.assert_close(ours[real], theirs(**data).logits[real], rtol=1e-3, atol=1e-3)
     assert torch.equal(model.heads["0"].transform.weight, model.heads["3"].transform.weight)

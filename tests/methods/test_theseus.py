@@ -133,7 +133,7 @@ def test_only_successors_learn_while_modules_are_replaced(tmp_path: Path) -> Non
     after = bits(model)
     assert {name for name in before if before[name] != after[name]} == set()
     assert all(name.startswith("grown.") for name in after.keys() - before.keys())
-    assert model.plan.depth == model.depth == tuple(range(model.walk.own, model.layers))
+    assert model.plan.depth == model.depth == tuple(range(model.walk.num_base_layers, model.layers))
 
 
 def test_successors_begin_as_the_finetuned_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

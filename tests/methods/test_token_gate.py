@@ -1,4 +1,4 @@
-"""Gates: veiled is as good as cut out, gradients are those of attention multiplied by the gate, targets are met."""
+"""Gates: soft masks are as good as cutting out, gradients are those of attention times the gate, targets are met."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from paredown import AdaptiveModel, Plan, state
+from paredown import AdaptiveModel, Plan
+from paredown.encoders import arguments
+from paredown.engine import Observer
 from paredown.errors import BadSetting
 from paredown.evaluation import metric_named, record
 from paredown.methods import SelfDistill, TokenGate, token_gate
 from paredown.methods._stage import Progress
 from paredown.methods._targets import REACH, STIFF, price_of
-from paredown.methods.token_gate import can_be_veiled, step, veiled
+from paredown.methods.token_gate import gate_of, soft_masked, takes_soft_masks
 from paredown.registry import answers
 from paredown.training import train
 from tests.families import EXACT, adaptive, batch, outputs, walked
 from tests.methods.test_token_policy import kept_share
 from tests.placement import agree
 from tests.training.tiny import bits, rows, tiny
+from tests.walking import through
 
 QUICK = {"epochs": 0, "gate_epochs": 2, "gate_lr": 1e-3, "batch_size": 8}
 LENGTHS = [14, 3, 30, 1, 9]
@@ -42,11 +45,11 @@ def opinionated(family: str, kind: str = "single_label", head: str | None = None
 
 @pytest.mark.parametrize("family", walked(EXACT))
 @torch.no_grad()
-def test_veiled_tokens_are_as_good_as_dropped(family: str) -> None:
+def test_soft_masked_tokens_are_as_good_as_dropped(family: str) -> None:
     model, inputs = opinionated(family), batch(99, LENGTHS)
     TokenGate().check(model)
     answer = model.answer(inputs, REDUCED)
-    trace, share = veiled(model, inputs)
+    trace, share = soft_masked(model, inputs)
     assert torch.allclose(trace.final, answer.logits, atol=1e-4, rtol=0)
     assert torch.allclose(torch.tensor(LENGTHS) * (1 + 3 * share), answer.tokens.float())  # one layer of four is full
     assert answer.tokens.sum() < 4 * sum(LENGTHS)
@@ -59,10 +62,10 @@ def test_veiled_tokens_are_as_good_as_dropped(family: str) -> None:
     + [(kind, head) for kind in answers.names() if answers.make(kind).per_token for head in ("linear", "attention")],
 )
 @torch.no_grad()
-def test_veiled_answers_are_those_of_dropping(kind: str, head: str, attention: str) -> None:
+def test_soft_masked_answers_are_those_of_dropping(kind: str, head: str, attention: str) -> None:
     model = opinionated("bert", kind, head, attn_implementation=attention, num_labels=outputs(kind))
     inputs = batch(99, LENGTHS)
-    for layers, logits in veiled(model, inputs)[0].logits.items():
+    for layers, logits in soft_masked(model, inputs)[0].logits.items():
         dropped = model.answer(inputs, REDUCED.but(exit=f"at_layer:{layers + 1}")).logits
         real = inputs["attention_mask"].bool() if model.kind.per_token else slice(None)
         assert torch.allclose(logits[real], dropped[real], atol=1e-4, rtol=0)
@@ -71,10 +74,10 @@ def test_veiled_answers_are_those_of_dropping(kind: str, head: str, attention: s
 def test_gradients_are_those_of_attention_multiplied_by_the_gate() -> None:
     """By finite differences in 64 bits: at an open, a half open and a closed gate."""
     walk = adaptive("bert", head=None, attn_implementation="eager").double().walk
-    start = walk.start(batch(99, [6, 4]), may_drop=True)
+    start = walk.embed(batch(99, [6, 4]), joinable=True)
 
     def said(gate: Tensor) -> Tensor:
-        return (walk.step(start.veiled(gate), 0).hidden[:, 0] * torch.arange(64.0).view(2, 32).sin()).sum()
+        return (through(walk, start.soft_masked(gate), [0]).hidden[:, 0] * torch.arange(64.0).view(2, 32).sin()).sum()
 
     gate = torch.ones(2, 6, dtype=torch.double)
     gate[0, 2], gate[0, 3], gate[1, 1] = 0.5, 1e-3, 0.0
@@ -90,12 +93,12 @@ def test_gradients_are_those_of_attention_multiplied_by_the_gate() -> None:
 
 def test_a_step_is_hard_and_its_gradient_soft() -> None:
     logits = torch.tensor([-2.0, -0.1, 0.0, 3.0], requires_grad=True)
-    gate = step(logits, noise=0.0)
+    gate = gate_of(logits, noise=0.0)
     assert gate.tolist() == [0.0, 0.0, 1.0, 1.0]
     (gradient,) = torch.autograd.grad(gate.sum(), logits)
     torch.testing.assert_close(gradient, (logits.sigmoid() * (1 - logits.sigmoid())).detach())
     torch.manual_seed(0)
-    often = step(torch.full((20_000,), 1.0), noise=1.0).mean()  # logistic noise: open as often as the chance says
+    often = gate_of(torch.full((20_000,), 1.0), noise=1.0).mean()  # logistic noise: open as often as the chance says
     assert often.item() == pytest.approx(torch.tensor(1.0).sigmoid().item(), abs=0.015)
 
 
@@ -169,12 +172,12 @@ def test_gates_and_exits_compose(exits_first: bool, tmp_path: Path) -> None:
 
 def test_attention_without_soft_masks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = adaptive("bert", head=None, attn_implementation="eager")
-    assert can_be_veiled(model)
-    monkeypatch.setattr(state, "TRACE", 0.2)
-    assert not can_be_veiled(model)
+    assert takes_soft_masks(model)
+    monkeypatch.setattr(arguments, "TRACE", 0.2)
+    assert not takes_soft_masks(model)
     monkeypatch.undo()
-    for path, axes in model.walk._axes.items():
-        model.walk._axes[path] = replace(axes, masked=None if axes.masked is None else 0.0)
+    for path, axes in model.walk.axes.items():
+        model.walk.axes[path] = replace(axes, masked=None if axes.masked is None else 0.0)
     with pytest.raises(BadSetting, match="takes no soft mask; token_policy"):
         TokenGate().check(model)
 
@@ -185,6 +188,10 @@ def test_bad_settings_are_refused(settings: dict[str, Any]) -> None:
         TokenGate(**settings)
 
 
+class DropsNothing(Observer):
+    drops_tokens = True
+
+
 @pytest.mark.parametrize("reducer", ["selector:0.5", "fixed_share:0.5", "fixed_share:share=0.6,score=attention"])
 def test_what_learns_sees_the_tokens_that_the_plan_leaves(reducer: str) -> None:
     model = opinionated("bert", head="attention")
@@ -192,7 +199,7 @@ def test_what_learns_sees_the_tokens_that_the_plan_leaves(reducer: str) -> None:
     inputs = batch(99, LENGTHS)
     trace = model.trace(inputs)
     torch.testing.assert_close(trace.final, model.answer(inputs).logits)
-    assert not torch.allclose(trace.final, model.trace(inputs, reduce=lambda state, layer: state).final, atol=1e-4)
+    assert not torch.allclose(trace.final, model.trace(inputs, observer=DropsNothing()).final, atol=1e-4)
 
 
 def test_exits_after_tokens_are_trained_and_judged_with_the_tokens_that_stay(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from paredown import AdaptiveModel, Plan
 from paredown.answers import collate
+from paredown.engine import Observer, Trace, keep_logits
 from paredown.errors import BadSetting
 from paredown.methods import SelfDistill, TokenPolicy
 from paredown.methods._stage import Progress
@@ -19,8 +20,8 @@ from paredown.methods._targets import keep_for, spans
 from paredown.methods.token_policy import ALPHAS
 from paredown.methods.token_policy.importance import importance, rank
 from paredown.methods.token_policy.sampling import Draw, draw, guided, in_use, repeated
-from paredown.model import Trace
 from paredown.registry import methods
+from paredown.state import State
 from paredown.training import train
 from tests.families import EVERY_TOKEN, adaptive, batch, walked
 from tests.placement import agree
@@ -59,9 +60,9 @@ def test_all_tokens_start_with_the_same_chance_to_stay() -> None:
     for method, chance in ((TokenPolicy(), 0.5), (TokenPolicy(select_before=(0, 1, 2), start=0.85), 0.7)):
         model, inputs = adaptive("bert", head=None), batch(99, [6, 9])
         method.grow(model)
-        state = model.walk.start(inputs)
+        state = model.embed(inputs)
         for layer in model.selector_layers:
-            chances = model.keep_logits(state, layer).sigmoid()[state.mask]
+            chances = keep_logits(model.walk, state, model.selector_before(layer)).sigmoid()[state.mask]
             assert torch.allclose(chances, torch.full_like(chances, chance), atol=0.02)
 
 
@@ -77,14 +78,17 @@ def test_the_policy_gradient_is_that_of_the_expected_reward() -> None:
     for mask in product((True, False), repeat=5):
         keep, likely = torch.tensor([[True, *mask]]), []
 
-        def choose(state: Any, layer: int, keep: Tensor = keep, likely: list[Tensor] = likely) -> Any:
-            if layer != 1:
-                return state
-            chance = model.keep_logits(state, layer).sigmoid()[:, 1:]
-            likely.append(torch.where(keep[:, 1:], chance, 1 - chance).prod())
-            return state.keep_tokens(keep)
+        class Choose(Observer):
+            drops_tokens = True
 
-        loss = model.kind.loss(model.trace(one, reduce=choose).final, one["labels"]).detach()
+            def before(self, state: Any, step: Any, keep: Tensor = keep, likely: list[Tensor] = likely) -> Any:
+                if step.layer != 1:
+                    return state
+                chance = keep_logits(model.walk, state, model.selector_before(step.layer)).sigmoid()[:, 1:]
+                likely.append(torch.where(keep[:, 1:], chance, 1 - chance).prod())
+                return state.drop(keep)
+
+        loss = model.kind.loss(model.trace(one, observer=Choose()).final, one["labels"]).detach()
         expected = expected + likely[0] * (-loss - 0.7 * keep.sum() / 6)
     exact = torch.autograd.grad(expected, learning)
 
@@ -176,11 +180,12 @@ def test_importance_is_the_residual_strategy() -> None:
     model, data = made(TokenPolicy()), labelled([9, 4])
     states: list[Tensor] = []
 
-    def note(hidden: Tensor, run: int, layers: int) -> tuple[Tensor, Tensor]:
-        states.append(hidden)
-        return hidden, hidden
+    class Note(Observer):
+        def after(self, state: State, step: Any) -> State:
+            states.append(state.hidden)
+            return state
 
-    loss = model.kind.loss(model.trace(data, between=note).final, data["labels"])
+    loss = model.kind.loss(model.trace(data, observer=Note()).final, data["labels"])
     (gradient,) = torch.autograd.grad(loss, states[2])  # four layers: the third one's output is two thirds of the way
     scores, seen = importance(model, data, TokenPolicy().task_loss)
     assert scores.keys() == seen.keys() == {1, 2}

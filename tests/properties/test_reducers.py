@@ -17,6 +17,7 @@ from torch import Tensor
 from paredown import AdaptiveModel, Answer, Plan
 from paredown.answers import collate
 from paredown.encoders.walk import Walk
+from paredown.engine import run_steps
 from paredown.evaluation import record, replay
 from paredown.reducers import FixedShare
 from paredown.registry import answers, methods
@@ -155,16 +156,16 @@ def test_the_check_sees_states_added_where_they_should_be_put(monkeypatch: pytes
 @torch.no_grad()
 def test_what_a_reducer_drops_keeps_its_last_state(reducer: Any, family: str) -> None:
     model, plan, inputs = choosing(family), Plan(reduce=reducer), batch(99, LENGTHS)
-    state = model.walk.start(inputs, may_drop=True)
-    last, alive = state.rejoined(), state.mask
-    for run in range(1, 5):
-        before, state = state.rejoined(), model.step(state, plan, run)
+    state = model.embed(inputs, joinable=True)
+    last, alive = state.full_sequence(), state.mask
+    for step in model.route(plan).steps:
+        before, state = state.full_sequence(), run_steps(model.walk, [step], state)
         still = torch.zeros_like(alive)
         for at, places in enumerate(state.position):
             still[at, places[state.mask[at]]] = True
         last = torch.where((alive & ~still).unsqueeze(-1), before, last)  # as they were when they were dropped
         alive = still
-    back, dropped = state.rejoined(), inputs["attention_mask"].bool() & ~alive
+    back, dropped = state.full_sequence(), inputs["attention_mask"].bool() & ~alive
     assert bool(dropped.any()) and torch.equal(back[dropped], last[dropped])
     assert torch.equal(back[alive], state.hidden[state.mask])
 
@@ -173,8 +174,8 @@ def test_what_a_reducer_drops_keeps_its_last_state(reducer: Any, family: str) ->
 def test_work_is_counted_as_it_is_done(reducer: Any) -> None:
     """Hooks see how many tokens every layer and every selector really gets."""
     model, ran, chosen = with_selectors(adaptive("bert")), [], []
-    for layer in model.walk.layers:  # their attention, because layers are also called to be recorded
-        layer.attention.register_forward_hook(lambda module, args, output: ran.append(args[0].shape[1]))
+    for layer in model.walk.layers:
+        layer.register_forward_hook(lambda module, args, output: ran.append(args[0].shape[1]))
     for selector in model.selectors.values():
         selector.register_forward_hook(lambda module, args, output: chosen.append(args[0].shape[1]))
     inputs, plan = batch(99, LENGTHS), Plan(exit="patience:1", reduce=reducer)
@@ -185,7 +186,7 @@ def test_work_is_counted_as_it_is_done(reducer: Any) -> None:
         assert (len(ran), sum(ran)) == (alone.layers.item(), alone.tokens.item())
         assert together.tokens[place] == alone.tokens.item()
         before = [
-            ran[at - 1] for at in reducer.places(model, model.depth) if at < len(ran) and not reducer.reads_attention
+            ran[at - 1] for at in reducer.layers_of(model, model.depth) if at < len(ran) and not reducer.reads_attention
         ]
         assert chosen == before  # a selector looks at all that the layer before had
 

@@ -14,6 +14,7 @@ from paredown.encoders.walk import Walk
 from paredown.errors import BadPlan
 from paredown.registry import reducers
 from tests.families import EVERY_TOKEN, EXACT, adaptive, batch, tiny, walked
+from tests.walking import through
 
 DROPPING = ("albert", "bert", "distilbert", "electra", "modernbert", "mpnet", "roberta")
 LENGTHS = [14, 3, 30, 1, 9]
@@ -27,14 +28,14 @@ class Sieve:
 
     reads_attention = False
 
-    def check(self, model: Any, depth: tuple[int, ...]) -> None:
+    def check(self, network: Any, depth: tuple[int, ...]) -> None:
         pass
 
-    def places(self, model: Any, depth: tuple[int, ...]) -> tuple[int, ...]:
+    def layers_of(self, network: Any, depth: tuple[int, ...]) -> tuple[int, ...]:
         return self.layers
 
-    def keep(self, state: Any, layer: int, model: Any) -> Tensor:
-        mixed = state.position * (1 + state.mask.sum(1, keepdim=True)) + layer
+    def keep(self, state: Any, scores: Any) -> Tensor:
+        mixed = state.position * (1 + state.mask.sum(1, keepdim=True)) + state.steps
         return (mixed % 3 != 0) | (state.position == 0)
 
 
@@ -73,13 +74,12 @@ def test_rows_do_not_see_their_neighbours(family: str, exit: str | None) -> None
 @torch.no_grad()
 def test_dropping_what_is_hidden_changes_nothing(family: str) -> None:
     walk, inputs = Walk(tiny(family)), hidden_in_the_middle()
-    hidden, cut = walk.start(inputs), walk.start(inputs, may_drop=True)
-    cut = cut.keep_tokens(cut.mask)
+    hidden, cut = walk.embed(inputs), walk.embed(inputs, joinable=True)
+    cut = cut.drop(cut.mask)
     assert cut.hidden.shape[1] < hidden.hidden.shape[1]
-    for layer in range(len(walk.layers)):
-        hidden, cut = walk.step(hidden, layer), walk.step(cut, layer)
+    hidden, cut = (through(walk, state, range(len(walk.layers))) for state in (hidden, cut))
     assert torch.allclose(hidden.hidden[hidden.mask], cut.hidden[cut.mask], atol=1e-5, rtol=0)
-    assert torch.allclose(hidden.hidden[hidden.mask], cut.rejoined()[hidden.mask], atol=1e-5, rtol=0)
+    assert torch.allclose(hidden.hidden[hidden.mask], cut.full_sequence()[hidden.mask], atol=1e-5, rtol=0)
     ours, theirs = (walk.stock_logits(state.hidden, state.mask) for state in (cut, hidden))
     assert torch.allclose(ours, theirs, atol=1e-5, rtol=0)
 
@@ -95,15 +95,15 @@ def test_families_that_cannot_drop_tokens_say_so(family: str) -> None:
 @torch.no_grad()
 def test_dropped_tokens_come_back_as_they_were(family: str) -> None:
     walk = Walk(tiny(family))
-    state = walk.start(batch(99, [12, 7]), may_drop=True)
+    state = walk.embed(batch(99, [12, 7]), joinable=True)
     states = []
     for layer, dropped in enumerate([(3, 5), (1,), ()]):
         keep = torch.ones_like(state.mask)
         for place in dropped:
             keep &= state.position != place
-        states.append(state.rejoined())
-        state = walk.step(state.keep_tokens(keep), layer)
-    back = state.rejoined()
+        states.append(state.full_sequence())
+        state = through(walk, state.drop(keep), [layer])
+    back = state.full_sequence()
     assert state.position[0, :9].tolist() == [0, 2, 4, 6, 7, 8, 9, 10, 11]
     assert torch.equal(back[:, [3, 5]], states[0][:, [3, 5]])
     assert torch.equal(back[:, 1], states[1][:, 1])
@@ -136,8 +136,8 @@ def test_reported_tokens_are_the_real_ones_of_every_layer() -> None:
 
 
 def test_protected_tokens_stay_and_the_first_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sieve, "keep", lambda self, state, layer, model: torch.zeros_like(state.mask))
-    monkeypatch.setattr(Sieve, "places", lambda self, model, depth: depth)
+    monkeypatch.setattr(Sieve, "keep", lambda self, state, scores: torch.zeros_like(state.mask))
+    monkeypatch.setattr(Sieve, "layers_of", lambda self, network, depth: depth)
     model, inputs = adaptive("bert", head=None), batch(99, LENGTHS)
     answer = model.answer(inputs, Plan(reduce="sieve"))
     assert answer.tokens.tolist() == [4] * len(LENGTHS)  # one token in each of four layers
@@ -155,10 +155,8 @@ def test_any_depth_runs(family: str) -> None:
     truncated = model.answer(inputs, Plan(depth=(0, 1)))
     assert torch.equal(truncated.logits, trace.logits[1]) and truncated.layers.tolist() == [2] * len(LENGTHS)
     assert torch.equal(trace.logits[1], model.trace(inputs).logits[1])
-    for depth in ((0, 2, 3), (3, 1), (2,), (0, 0, 1)):
-        state = model.walk.start(inputs)
-        for layer in depth:
-            state = model.walk.step(state, layer)
+    for depth in ((0, 2, 3), (3, 1), (2,)):
+        state = through(model.walk, model.walk.embed(inputs), depth)
         answer = model.answer(inputs, Plan(depth=depth))
         assert answer.layers.tolist() == [len(depth)] * len(LENGTHS)
         assert answer.tokens.tolist() == [len(depth) * length for length in LENGTHS]

@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from paredown.engine import Trace
 from paredown.methods._recipe import Recipe
 from paredown.methods._stage import Batch, Progress, Stage, everything
-from paredown.model import AdaptiveModel, Trace
+from paredown.model import AdaptiveModel
 from paredown.registry import methods
 
 

@@ -12,15 +12,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paredown.answers import Encoded, collate
-from paredown.encoders.walk import evaluating
+from paredown.encoders.probing import evaluating
+from paredown.engine import Observer, Trace
 from paredown.errors import BadInput, BadSetting
 from paredown.heads.pretraining import Pretraining
 from paredown.methods._recipe import Recipe
 from paredown.methods._stage import Batch, Progress, Stage, everything
 from paredown.methods.elastic_pretrain.masking import Masking
-from paredown.methods.joint.equilibrium import equilibrium
-from paredown.model import AdaptiveModel, Between, Trace
+from paredown.methods.joint.equilibrium import Equilibrium
+from paredown.model import AdaptiveModel
 from paredown.registry import heads, methods
+from paredown.route import Step
+from paredown.state import State
 
 Exits = dict[int, int]  # layer number -> layers run by then
 
@@ -83,7 +86,7 @@ class ElasticPretrain(Recipe):
     ) -> Tensor:
         exits = turns[progress.step % len(turns)]
         shown, chosen = masking.draw(batch)
-        balance = equilibrium(set(exits.values())) if self.equilibrium else None
+        balance = Equilibrium(set(exits.values())) if self.equilibrium else None
         trace, states = _run(model, {**batch, "input_ids": shown}, balance)
         words, losses = batch["input_ids"][chosen], []
         for layer, run in exits.items():
@@ -135,16 +138,26 @@ def exit_losses(
     }
 
 
-def _run(model: AdaptiveModel, batch: Batch, balance: Between | None) -> tuple[Trace, dict[int, Tensor]]:
-    """All that the heads say, and the hidden states they saw, by layers run."""
-    states: dict[int, Tensor] = {}
+def _run(model: AdaptiveModel, batch: Batch, balance: Observer | None) -> tuple[Trace, dict[int, Tensor]]:
+    """The outputs of all heads, and the hidden states they saw, by step."""
+    seen = _Seen(balance or Observer())
+    return model.trace(batch, observer=seen), seen.hidden
 
-    def between(hidden: Tensor, run: int, total: int) -> tuple[Tensor, Tensor]:
-        seen, onward = (hidden, hidden) if balance is None else balance(hidden, run, total)
-        states[run] = seen
-        return seen, onward
 
-    return model.trace(batch, between=between), states
+class _Seen(Observer):
+    """Keeps what the heads see of another observer's states."""
+
+    def __init__(self, inner: Observer):
+        self.inner = inner
+        self.hidden: dict[int, Tensor] = {}
+
+    def before(self, state: State, step: Step) -> State:
+        return self.inner.before(state, step)
+
+    def after(self, state: State, step: Step) -> State:
+        state = self.inner.after(state, step)
+        self.hidden[step.number] = state.hidden
+        return state
 
 
 def _exits(model: AdaptiveModel) -> Exits:

@@ -11,7 +11,7 @@ from torch import Tensor
 from paredown.errors import BadSetting
 from paredown.methods._recipe import Recipe
 from paredown.methods._stage import Batch, Progress, Stage, everything
-from paredown.methods.joint.equilibrium import equilibrium
+from paredown.methods.joint.equilibrium import Equilibrium
 from paredown.model import AdaptiveModel
 from paredown.registry import methods
 
@@ -39,8 +39,8 @@ class Joint(Recipe):
         if self.groups:
             turn = self.groups[progress.step % len(self.groups)]
             chosen = {layer: run for layer, run in chosen.items() if layer in turn}
-        balance = equilibrium(set(chosen.values())) if self.equilibrium else None
-        trace = model.trace(batch, between=balance)
+        balance = Equilibrium(set(chosen.values())) if self.equilibrium else None
+        trace = model.trace(batch, observer=balance)
         said = {**trace.exits, last: trace.final}
         weight = {layer: float(run) if self.weights == "depth" else 1.0 for layer, run in chosen.items()}
         total = sum(weight.values()) if self.weights == "depth" else 1.0

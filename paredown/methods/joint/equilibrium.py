@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paredown.model import Between
+from paredown.engine import Observer
+from paredown.route import Step
+from paredown.state import State
 
 
 class _ScaleGradient(torch.autograd.Function):
@@ -21,17 +23,24 @@ class _ScaleGradient(torch.autograd.Function):
         return gradients[0] * ctx.factor, None
 
 
-def equilibrium(exits: set[int]) -> Between:
-    """What to do between two layers, for exits after these counts of layers run.
+class Equilibrium(Observer):
+    """Balances gradients between layers, for exits after these steps.
 
     A layer with n exits at or above it gets 1/n of the gradient at its output; what arrives there from the layer above
     was divided by that layer's own count and is multiplied by it again first. So each layer receives the mean over the
     exits above it, and heads are untouched.
     """
 
-    def between(hidden: Tensor, run: int, total: int) -> tuple[Tensor, Tensor]:
-        here, above = (sum(run + step <= stop for stop in exits) for step in (0, 1))
-        seen = _ScaleGradient.apply(hidden, 1 / max(here, 1))
-        return seen, _ScaleGradient.apply(seen, float(above))
+    def __init__(self, exits: set[int]):
+        self.exits = exits
 
-    return between
+    def before(self, state: State, step: Step) -> State:
+        if step.number == 1:
+            return state
+        return state.showing(_ScaleGradient.apply(state.hidden, float(self._at_or_above(step.number))))
+
+    def after(self, state: State, step: Step) -> State:
+        return state.showing(_ScaleGradient.apply(state.hidden, 1 / max(self._at_or_above(step.number), 1)))
+
+    def _at_or_above(self, step: int) -> int:
+        return sum(step <= stop for stop in self.exits)

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from paredown.encoders.walk import evaluating
+from paredown.encoders.probing import evaluating
 from paredown.errors import BadSetting
 from paredown.methods._recipe import Recipe, at_full_depth
 from paredown.methods._stage import Batch, Progress, Stage
@@ -164,4 +164,4 @@ class Theseus(Recipe):
 
 def _before(model: AdaptiveModel) -> tuple[int, ...]:
     """The layers that are being replaced: the encoder's own."""
-    return tuple(range(model.walk.own))
+    return tuple(range(model.walk.num_base_layers))

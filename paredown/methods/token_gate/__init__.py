@@ -1,4 +1,4 @@
-"""Selectors learn by gradient: in training tokens are veiled, not cut out, and a price leads to the wanted share."""
+"""Selectors learn by gradient: tokens are masked softly in training, and a price leads to the wanted share."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from paredown.encoders.walk import evaluating
+from paredown.encoders.probing import evaluating
+from paredown.engine import Observer, Trace, keep_logits, run_steps
 from paredown.errors import BadPlan, BadSetting
 from paredown.methods._stage import Batch, Progress, Stage
 from paredown.methods._targets import price_of, spans
 from paredown.methods._tokens import TokenRecipe, learnable
-from paredown.model import AdaptiveModel, Trace
+from paredown.model import AdaptiveModel
 from paredown.registry import methods
+from paredown.route import Step, straight
 from paredown.state import State
 
-ALIKE = 1e-3  # largest difference that a veil may make where the tokens could as well be cut out
+ALIKE = 1e-3  # largest difference that a soft mask may make where the tokens could as well be cut out
 
 
 @methods.register("token_gate")
@@ -36,7 +38,7 @@ class TokenGate(TokenRecipe):
 
     def check(self, model: AdaptiveModel) -> None:
         super().check(model)
-        if not can_be_veiled(model):
+        if not takes_soft_masks(model):
             family = model.walk.family
             raise BadSetting(f"{self.name}: the attention of {family} takes no soft mask; token_policy cuts tokens out")
 
@@ -64,7 +66,7 @@ class TokenGate(TokenRecipe):
         if self.anneal:
             wanted = 1 - (1 - wanted) * min(progress.share / self.anneal, 1.0)
         # Chance fades, so that in the end training sees what inference will do.
-        trace, shares = veiled(model, batch, noise=1 - progress.share)
+        trace, shares = soft_masked(model, batch, noise=1 - progress.share)
         share = model.kind.averaged(shares, trace.counts).mean()
         price, steering = price_of(model, share, wanted, progress, self.selector_lr)
         taught = model.taught(batch) if self.learns_from == "teacher" else None
@@ -72,32 +74,42 @@ class TokenGate(TokenRecipe):
         return self.lesson(model, trace, batch, taught) + paid + steering
 
 
-def veiled(model: AdaptiveModel, batch: Batch, noise: float = 0.0) -> tuple[Trace, Tensor]:
-    """What the model says with tokens veiled; and the share of each row's tokens that its layers saw, [rows]."""
-    gates: list[Tensor] = []  # [rows, tokens] what is open since each choice
-    before: list[Tensor] = []
-
-    def choose(state: State, layer: int) -> State:
-        before[:] = [state.hidden]
-        if str(layer) not in model.selectors:
-            return state
-        gate = torch.where(state.free, step(model.keep_logits(state, layer), noise), 1.0)
-        gates.append(gate * gates[-1] if gates else gate)
-        return state.veiled(gate)
-
-    def stay(hidden: Tensor, run: int, layers: int) -> tuple[Tensor, Tensor]:
-        """A token that is gone keeps the state it had."""
-        if gates:
-            hidden = (before[0] + gates[-1].unsqueeze(-1) * (hidden - before[0])).to(hidden.dtype)
-        return hidden, hidden
-
-    trace = model.trace(batch, between=stay, reduce=choose)
+def soft_masked(model: AdaptiveModel, batch: Batch, noise: float = 0.0) -> tuple[Trace, Tensor]:
+    """The trace with tokens masked softly; and the share of each row's tokens that its layers saw, [rows]."""
+    gating = Gating(model, noise)
+    trace = model.trace(batch, observer=gating)
     real = batch["attention_mask"].bool()
-    shares = torch.stack([(gate * real).sum(1) / real.sum(1) for gate in gates], 1)
+    shares = torch.stack([(gate * real).sum(1) / real.sum(1) for gate in gating.gates], 1)
     return trace, (shares * shares.new_tensor(spans(model))).sum(1)
 
 
-def step(logits: Tensor, noise: float) -> Tensor:
+class Gating(Observer):
+    """Masks tokens softly, as the selectors say; one that is gone keeps the state it had."""
+
+    drops_tokens = True
+
+    def __init__(self, model: AdaptiveModel, noise: float):
+        self.model, self.noise = model, noise
+        self.gates: list[Tensor] = []  # [rows, tokens] what is open since each choice
+
+    def before(self, state: State, step: Step) -> State:
+        self.hidden = state.hidden
+        selector = self.model.selector_before(step.layer)
+        if selector is None:
+            return state
+        gate = gate_of(keep_logits(self.model.walk, state, selector), self.noise)
+        gate = torch.where(state.free, gate, 1.0)
+        self.gates.append(gate * self.gates[-1] if self.gates else gate)
+        return state.soft_masked(gate)
+
+    def after(self, state: State, step: Step) -> State:
+        if not self.gates:
+            return state
+        moved = self.gates[-1].unsqueeze(-1) * (state.hidden - self.hidden)
+        return state.showing((self.hidden + moved).to(state.hidden.dtype))
+
+
+def gate_of(logits: Tensor, noise: float) -> Tensor:
     """1 where a logit, with logistic noise, is not below 0; else 0. The gradient is that of the soft step."""
     if noise:
         chance = torch.rand_like(logits).clamp(1e-6, 1 - 1e-6)
@@ -107,18 +119,16 @@ def step(logits: Tensor, noise: float) -> Tensor:
 
 
 @torch.no_grad()
-def can_be_veiled(model: AdaptiveModel) -> bool:
-    """True where a token that is veiled leaves the others as one that is cut out does."""
-    walk = model.walk
+def takes_soft_masks(model: AdaptiveModel) -> bool:
+    """True where a token that is masked softly leaves the others as one that is cut out does."""
+    walk, steps = model.walk, straight(model.depth)
     with evaluating(model):
-        state = walk.start(walk.sample(2, 10), may_drop=True)
+        state = walk.embed(walk.sample(2, 10), joinable=True)
         keep = torch.ones_like(state.mask)
         keep[0, 4] = keep[1, 2] = keep[1, 5] = False
         try:
-            cut, veil = state.keep_tokens(keep), state.veiled(keep.float())
-            for layer in model.depth:
-                cut, veil = walk.step(cut, layer), walk.step(veil, layer)
+            cut, soft = (run_steps(walk, steps, one) for one in (state.drop(keep), state.soft_masked(keep.float())))
         except (BadPlan, RuntimeError):  # masks that cannot be soft, or that a layer does not take
             return False
-    apart = (cut.hidden[cut.mask] - veil.hidden[veil.mask]).abs().max()
+    apart = (cut.hidden[cut.mask] - soft.hidden[soft.mask]).abs().max()
     return bool(apart <= ALIKE * max(1.0, cut.hidden[cut.mask].abs().max().item()))

@@ -8,10 +8,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from paredown.encoders.walk import evaluating
+from paredown.encoders.probing import evaluating
+from paredown.engine import Observer, run_steps
 from paredown.methods._stage import Batch
-from paredown.methods._targets import places
 from paredown.model import AdaptiveModel
+from paredown.plan import Plan
+from paredown.route import Step
 from paredown.state import State
 
 Seen = dict[int, State]  # what the selector before each layer sees, while every token stays
@@ -22,22 +24,37 @@ def importance(
 ) -> tuple[dict[int, Tensor], Seen]:
     """By layer, [rows, tokens]: how much the loss would change, to first order, if a token's state two thirds of the
     way up were still the one that the selector sees. And those states."""
-    depth, seen = model.depth, Seen()
-    reached = max(2 * len(depth) // 3, *(depth.index(layer) for layer in places(model)))
+    steps = model.route(Plan(model.depth)).steps
+    chosen = [step for step in steps if model.selector_before(step.layer) is not None]
+    reached = max(2 * len(steps) // 3 + 1, *(step.number for step in chosen))
+    watched = Middle({step.layer for step in chosen}, reached)
     with evaluating(model), torch.no_grad():
-        state = model.walk.start(batch)
-        for place, layer in enumerate(depth):
-            if str(layer) in model.selectors:
-                seen[layer] = state
-            with torch.set_grad_enabled(place > reached):
-                state = model.walk.step(state, layer)
-            if place == reached:
-                middle = state.hidden.requires_grad_()
+        state = run_steps(model.walk, steps, model.embed(batch), watched)
         with torch.enable_grad():
-            said = model._evidence(state, depth[-1], len(depth), batch).logits
-            (gradient,) = torch.autograd.grad(loss(model, said, batch), middle)
-    change = {layer: middle.detach() - state.hidden for layer, state in seen.items()}
-    return {layer: (gradient.float() * moved.float()).sum(-1).abs() for layer, moved in change.items()}, seen
+            logits = model.evidence(state, steps[-1]).logits
+            (gradient,) = torch.autograd.grad(loss(model, logits, batch), watched.middle)
+    change = {layer: watched.middle.detach() - state.hidden for layer, state in watched.seen.items()}
+    scores = {layer: (gradient.float() * moved.float()).sum(-1).abs() for layer, moved in change.items()}
+    return scores, watched.seen
+
+
+class Middle(Observer):
+    """Keeps the states before some layers, and lets gradients flow from the states after the step `reached` on."""
+
+    def __init__(self, layers: set[int], reached: int):
+        self.layers, self.reached = layers, reached
+        self.seen = Seen()
+
+    def before(self, state: State, step: Step) -> State:
+        if step.layer in self.layers:
+            self.seen[step.layer] = state
+        return state
+
+    def after(self, state: State, step: Step) -> State:
+        if step.number == self.reached:
+            self.middle = state.hidden.requires_grad_()
+            torch.set_grad_enabled(True)  # until the caller's own no_grad ends
+        return state
 
 
 def rank(scores: Tensor, free: Tensor) -> Tensor:

@@ -8,11 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paredown.encoders.walk import evaluating
+from paredown.encoders.probing import evaluating
+from paredown.engine import Observer, Trace, keep_logits, run_steps
 from paredown.methods._stage import Batch
-from paredown.methods._targets import places
 from paredown.methods.token_policy.importance import rank
-from paredown.model import AdaptiveModel, Trace
+from paredown.model import AdaptiveModel
+from paredown.route import Step, straight
 from paredown.state import State
 
 
@@ -36,44 +37,63 @@ class Draw:
 
 def draw(model: AdaptiveModel, batch: Batch, samples: int, scores: dict[int, Tensor] | None = None) -> Draw:
     """Run every row `samples` times. With `scores` of importance by layer, the first time is guided by them."""
-    surprise: list[Tensor] = []
-    kept: list[Tensor] = []
-
-    def choose(state: State, layer: int) -> State:
-        if str(layer) not in model.selectors:
-            return state
-        logits, free = model.keep_logits(state, layer), state.free
-        keep = torch.bernoulli(logits.detach().sigmoid()).bool()
-        if scores is not None:
-            rows = len(scores[layer])
-            keep[:rows] = guided(scores[layer].gather(1, state.position[:rows]), logits[:rows], free[:rows])
-        unlikely = F.binary_cross_entropy_with_logits(logits, keep.float(), reduction="none") * free
-        surprise.append(unlikely.sum(1) / free.sum(1).clamp(min=1))
-        state = state.keep_tokens(keep)
-        kept.append(state.mask.sum(1))
-        return state
-
     many = repeated(batch, samples)
-    trace = model.trace(many, reduce=choose)
+    chance = Chance(model, scores)
+    trace = model.trace(many, observer=chance)
     length, width = many["attention_mask"].sum(1), many["attention_mask"].shape[1]
-    return Draw(trace, torch.stack(surprise).sum(0), torch.stack(kept, 1), length, width)
+    return Draw(trace, torch.stack(chance.surprise).sum(0), torch.stack(chance.kept, 1), length, width)
+
+
+class Chance(Observer):
+    """Drops tokens by chance; with `scores`, the first rows are guided by them."""
+
+    drops_tokens = True
+
+    def __init__(self, model: AdaptiveModel, scores: dict[int, Tensor] | None = None):
+        self.model, self.scores = model, scores
+        self.surprise: list[Tensor] = []
+        self.kept: list[Tensor] = []
+
+    def before(self, state: State, step: Step) -> State:
+        selector = self.model.selector_before(step.layer)
+        if selector is None:
+            return state
+        logits, free = keep_logits(self.model.walk, state, selector), state.free
+        keep = torch.bernoulli(logits.detach().sigmoid()).bool()
+        if self.scores is not None:
+            scores = self.scores[step.layer]
+            rows = len(scores)
+            keep[:rows] = guided(scores.gather(1, state.position[:rows]), logits[:rows], free[:rows])
+        unlikely = F.binary_cross_entropy_with_logits(logits, keep.float(), reduction="none") * free
+        self.surprise.append(unlikely.sum(1) / free.sum(1).clamp(min=1))
+        state = state.drop(keep)
+        self.kept.append(state.lengths())
+        return state
 
 
 @torch.no_grad()
 def in_use(model: AdaptiveModel, batch: Batch) -> Tensor:
     """[rows, selectors] the share of tokens that stay when nothing is left to chance."""
-    shares: list[Tensor] = []
+    choices = [step for step, layer in enumerate(model.depth, 1) if model.selector_before(layer) is not None]
+    sure = Sure(model)
     with evaluating(model):
-        state = model.walk.start(batch, may_drop=True)
-        whole = state.mask.sum(1)
-        for layer in model.depth:
-            if str(layer) in model.selectors:
-                state = state.keep_tokens(model.keep_logits(state, layer) >= 0)
-                shares.append(state.mask.sum(1) / whole)
-            if len(shares) == len(places(model)):
-                break
-            state = model.walk.step(state, layer)
-    return torch.stack(shares, 1)
+        state = model.embed(batch, joinable=True)
+        run_steps(model.walk, straight(model.depth[: choices[-1]]), state, sure)
+    return torch.stack([kept / state.lengths() for kept in sure.kept], 1)
+
+
+class Sure(Observer):
+    """Drops the tokens that are likelier to be dropped than kept."""
+
+    def __init__(self, model: AdaptiveModel):
+        self.model = model
+        self.kept: list[Tensor] = []
+
+    def before(self, state: State, step: Step) -> State:
+        if (selector := self.model.selector_before(step.layer)) is not None:
+            state = state.drop(keep_logits(self.model.walk, state, selector) >= 0)
+            self.kept.append(state.lengths())
+        return state
 
 
 def guided(scores: Tensor, logits: Tensor, free: Tensor) -> Tensor:
