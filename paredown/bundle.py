@@ -254,7 +254,7 @@ def _converted(stock: Any, dtype: torch.dtype) -> Any:
 
 def _own_weights(model: AdaptiveModel, dtype: torch.dtype | None = None) -> dict[str, torch.Tensor]:
     """What the Hugging Face folder does not hold; a tensor that heads share is written once."""
-    elsewhere = ("stock.", "teacher.")  # in the Hugging Face folder; nowhere, for it only serves training
+    elsewhere = ("stock.", "companions.")  # in the Hugging Face folder; nowhere, for they only serve training
     state = {name: value for name, value in model.named_parameters() if not name.startswith(elsewhere)}
     return {name: value.detach().to("cpu", dtype).contiguous() for name, value in state.items()}
 
@@ -278,7 +278,7 @@ def _restore(model: AdaptiveModel, folder: Path, facts: dict[str, Any], whole: b
         if chosen["layers"]:
             model.grow_selectors(**chosen)
         ours = _own_weights(model)
-        saved = _prices(ours) | load_file(folder / WEIGHTS)
+        saved = {name: value for name, value in load_file(folder / WEIGHTS).items() if not _is_price(name)}
         if not whole:
             saved = {name: value for name, value in saved.items() if not name.startswith(("heads.", "doubt."))}
         if saved.keys() != ours.keys() or any(saved[name].shape != ours[name].shape for name in ours):
@@ -303,10 +303,9 @@ def _restore(model: AdaptiveModel, folder: Path, facts: dict[str, Any], whole: b
         raise BadBundle(f"{folder / FACTS}: {error}") from error
 
 
-def _prices(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The selectors' prices at their start; bundles of before there were any lack them."""
-    names = [name for name in weights if name.startswith("selectors.") and name.endswith(".price")]
-    return {name: torch.zeros(()) for name in names}
+def _is_price(name: str) -> bool:
+    """True of what selectors had in earlier bundles, which only served training."""
+    return name.startswith("selectors.") and name.endswith(".price")
 
 
 def _facts(folder: Path) -> dict[str, Any]:

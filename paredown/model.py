@@ -115,12 +115,11 @@ class AdaptiveModel(Network):
         return frozenset(name for name, parameter in self.named_parameters() if parameter in ours)
 
     def idle(self, depth: Sequence[int]) -> frozenset[str]:
-        """Names of the parameters that this depth does not run: of layers, their heads and selectors; the teacher's."""
+        """Names of the parameters that this depth does not run: of layers, their heads and selectors."""
         off = set(range(self.layers)) - set(depth)
         running = {value for layer in depth for value in self._parts(layer).parameters()}
         resting = {value for layer in off for value in self._parts(layer).parameters()} - running
-        rests = (name for name, value in self.named_parameters() if value in resting or name.startswith("teacher."))
-        return frozenset(rests)
+        return frozenset(name for name, value in self.named_parameters() if value in resting)
 
     def _parts(self, layer: int) -> nn.ModuleList:
         """A layer with the head after it and the selector before it."""

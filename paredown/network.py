@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 
-from paredown.encoders.walk import Walk, logits_of
+from paredown.encoders.walk import Walk
 from paredown.errors import BadSetting
 from paredown.plan import Plan, usual_places
 from paredown.registry import heads as head_registry
@@ -47,7 +46,6 @@ class Selector(nn.Module):
         super().__init__()
         self.size = size
         self.dense, self.out = nn.Linear(width, size), nn.Linear(size, 1)
-        self.price = nn.Parameter(torch.zeros(()))  # of keeping a token, learned where training has a target
         for linear in (self.dense, self.out):
             nn.init.normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
@@ -72,8 +70,9 @@ class Network(nn.Module):
         self.heads = nn.ModuleDict()  # by layer number
         self.doubt: nn.Linear | None = None  # learned estimate of a head being wrong, shared by all heads
         self.selectors = nn.ModuleDict()  # by number of the layer before which they choose tokens
-        self.teacher: PreTrainedModel | None = None  # the model as it once was; lives as long as training does
-        for module in (self, self.grown, self.heads, self.selectors):
+        # What a method needs while it trains: part of checkpoints, never of a bundle, dropped when the method is done.
+        self.companions = nn.ModuleDict()
+        for module in (self, self.grown, self.heads, self.selectors, self.companions):
             module.training = stock.training
 
     # Running
@@ -235,23 +234,6 @@ class Network(nn.Module):
     @property
     def selector_size(self) -> int:
         return next((int(selector.size) for selector in self.selectors.values()), 0)  # type: ignore[arg-type]
-
-    def grow_teacher(self) -> None:
-        """Keep a copy of the model as it is, to be imitated; `teach` brings it up to date."""
-        if self.teacher is None:
-            self.teacher = copy.deepcopy(self.stock)
-
-    def teach(self) -> None:
-        """From now on the present weights are imitated."""
-        assert self.teacher is not None
-        self.teacher.load_state_dict(self.stock.state_dict())
-
-    @torch.no_grad()
-    def taught(self, batch: dict[str, Tensor]) -> Tensor:
-        """What the teacher answers."""
-        assert self.teacher is not None
-        logits = logits_of(self.teacher(**self.walk.inputs_of(batch)))
-        return self.kind.ruled_out(logits, self.kind.answer_mask(batch))
 
     def _ready(self, part: Any) -> Any:
         """Where and as the encoder is."""

@@ -12,6 +12,7 @@ import pytest
 
 from paredown import AdaptiveModel, Plan
 from paredown.errors import BadBundle
+from paredown.model import Reading
 
 KEPT = Path(__file__).parent / "bundles"  # written by earlier versions, of one encoder of 3 layers
 TEXTS = ["a great film", "the plot was awful"]
@@ -37,10 +38,27 @@ def test_a_bundle_that_an_earlier_version_wrote(name: str, grown: Any, selectors
     model = AdaptiveModel.from_pretrained(KEPT / name)
     assert [said.score for said in model.predict(TEXTS)] == pytest.approx(SCORES, abs=1e-6)
     assert (model.plan, model.head_layers, model.grown_like) == (Plan(exit="entropy:0.3"), (0, 1), grown)
-    assert model.selector_layers == selectors and all(not bool(one.price.any()) for one in model.selectors.values())
+    assert model.selector_layers == selectors
     model.save_pretrained(tmp_path)
     again = AdaptiveModel.from_pretrained(tmp_path)
     assert [said.score for said in again.predict(TEXTS)] == pytest.approx(SCORES, abs=1e-6)
+
+
+def test_all_that_format_1_could_hold(tmp_path: Path) -> None:
+    expected = json.loads((KEPT / "format_1_expected.json").read_text())
+    model = AdaptiveModel.from_pretrained(KEPT / "format_1")
+    model.save_pretrained(tmp_path)
+    for one in (model, AdaptiveModel.from_pretrained(tmp_path)):
+        assert one.plan == Plan(exit="learned:0.45", reduce="selector:0.5") and one.labels == ["bad", "good", "so so"]
+        assert (one.head_layers, one.grown_like, one.selector_layers) == ((0, 1, 2), (0, 2), (1, 3))
+        assert one.reading == Reading(max_length=24, text_column="text", label_column="stars")
+        assert one.scores == {"metric": "accuracy", "per_layer": {"1": 0.5, "4": 0.75}}
+        assert one.other_sections == {"note": {"from": "an unknown version"}}
+        for found in expected["answers"].values():
+            plan = None if found["plan"] is None else Plan.from_json(found["plan"])
+            for said, wanted in zip(one.predict(expected["texts"], plan=plan), found["rows"], strict=True):
+                assert (said.label, said.layers, said.tokens) == (wanted["label"], wanted["layers"], wanted["tokens"])
+                assert said.score == pytest.approx(wanted["score"], abs=1e-5)
 
 
 @pytest.mark.parametrize("age", [1, 2, 3, 4])

@@ -252,6 +252,7 @@ def _foresee(model: AdaptiveModel, chosen: list[Any], data: TrainingData, batch_
                     "flops": int(forward * steps / batches.per_epoch * (3 if whole else 1)),
                 }
             )
+        model.companions.clear()
     return stages
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from paredown.errors import BadSetting
 from paredown.methods._stage import Progress
@@ -11,7 +11,21 @@ from paredown.model import AdaptiveModel
 
 STIFF = 10.0  # how much the price answers to a share that is off at this moment
 REACH = 20.0  # how far the learned part of the price could move in one stage, at the selectors' full learning rate
+PRICE = "companions.token_price.value"  # name of the parameter
 FAINT = 1e-3  # the learned price must not be what gradients are clipped for; Adam does not mind how small they are
+
+
+class TokenPrice(nn.Module):
+    """The learned part of what a kept token costs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value = nn.Parameter(torch.zeros(()))
+
+
+def grow_price(model: AdaptiveModel) -> None:
+    if "token_price" not in model.companions:
+        model.companions["token_price"] = TokenPrice().to(model.device)
 
 
 def places(model: AdaptiveModel) -> list[int]:
@@ -44,11 +58,10 @@ def price_of(model: AdaptiveModel, share: Tensor, keep: float, progress: Progres
     """What a kept token costs now, so that `share` comes to `keep`; and a loss by which the price learns.
 
     An augmented Lagrangian. Its multiplier is a parameter, so that a resumed run has it too, and climbs where all
-    others descend; it moves by about the learning rate a step, hence the scale. It is the mean of what the selectors
-    hold: with more of them it moves no faster.
+    others descend; it moves by about the learning rate a step, hence the scale.
     """
     off = share.detach() - keep
-    learned = torch.stack([model.get_parameter(f"selectors.{layer}.price") for layer in places(model)]).mean()
+    learned = model.get_parameter(PRICE)
     scale = REACH / (lr * max(progress.steps, 1))
     price = scale * learned.detach() + STIFF * off
     return price, -FAINT * off * (learned - learned.detach())

@@ -13,7 +13,8 @@ from paredown.engine import Trace
 from paredown.errors import BadSetting
 from paredown.methods._recipe import Recipe
 from paredown.methods._stage import Batch, Progress, Stage
-from paredown.methods._targets import keep_for, places
+from paredown.methods._targets import PRICE, grow_price, keep_for, places
+from paredown.methods._teacher import grow_teacher, update_teacher
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 
@@ -54,7 +55,8 @@ class TokenRecipe(Recipe):
         model.grow_selectors(self.select_before, self.selector_size)
         if fresh:
             self.start_selectors(model)
-        model.grow_teacher()
+        grow_teacher(model)
+        grow_price(model)
         if self.learns_from == "teacher" and not model.grown and len(model.depth) < model.walk.num_base_layers:
             raise BadSetting(
                 f"{self.name}: the teacher runs every layer, the plan fewer; export it first, or use labels"
@@ -91,10 +93,10 @@ class TokenRecipe(Recipe):
         priced = self.keep(model) is not None
 
         def learns(parameter: str) -> bool:
-            return trains(parameter) and (priced or not parameter.endswith(".price"))
+            return trains(parameter) or (priced and parameter == PRICE)
 
         def rate(parameter: str) -> float:
-            return self.selector_lr / lr if parameter.startswith("selectors.") else 1.0
+            return self.selector_lr / lr if parameter == PRICE or parameter.startswith("selectors.") else 1.0
 
         usual: dict[str, Any] = {"reduce": CHOSEN, "keeps_last": True, "begin": _begin}
         return self.stage(name, loss, learns, lr=lr, rate=rate, **usual, **changes)
@@ -130,12 +132,11 @@ class TokenRecipe(Recipe):
 
 def learnable(name: str) -> bool:
     """What may learn while tokens go; the doubt learns in methods of its own."""
-    return not name.startswith(("teacher.", "doubt."))
+    return not name.startswith(("companions.", "doubt."))
 
 
 @torch.no_grad()
 def _begin(model: AdaptiveModel) -> None:
     """From here on the model as it is now is imitated, and the price has to be found anew."""
-    model.teach()
-    for layer in model.selectors:
-        model.get_parameter(f"selectors.{layer}.price").zero_()
+    update_teacher(model)
+    model.get_parameter(PRICE).zero_()

@@ -91,6 +91,7 @@ def train(
         with Display(progress and processes.writes) as display:
             return Run(model, entries, data, measure, Path(output), settings, processes, display).go(resume)
     finally:
+        model.companions.clear()  # also of a run that was stopped
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(learning.get(name, True))
             parameter.grad = None
@@ -152,6 +153,7 @@ class Run:
                         self._run(self._restore(found) if found is not None and resumed else 0)
                     number += 1
                 self.model.plan = method.plan(self.model)  # what comes next learns as the model will be used
+                self.model.companions.clear()
             self.model.plan = self._plan()
             self._finish()
         return self.report
@@ -374,7 +376,6 @@ class Run:
 
     def _finish(self) -> None:
         """The bundle."""
-        self.model.teacher = None
         self.model.scores = self._scores_of(self.entry.best_step)
         if self.data.dev:
             self._conclude()

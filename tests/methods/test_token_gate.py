@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from paredown import AdaptiveModel, Plan
@@ -17,14 +18,15 @@ from paredown.errors import BadSetting
 from paredown.evaluation import metric_named, record
 from paredown.methods import SelfDistill, TokenGate, token_gate
 from paredown.methods._stage import Progress
-from paredown.methods._targets import REACH, STIFF, price_of
+from paredown.methods._targets import PRICE, REACH, STIFF, price_of
+from paredown.methods._teacher import teacher_logits, update_teacher
 from paredown.methods.token_gate import gate_of, soft_masked, takes_soft_masks
 from paredown.registry import answers
 from paredown.training import train
 from tests.families import EXACT, adaptive, batch, outputs, walked
 from tests.methods.test_token_policy import kept_share
 from tests.placement import agree
-from tests.training.tiny import bits, rows, tiny
+from tests.training.tiny import Steps, bits, rows, stage, tiny
 from tests.walking import through
 
 QUICK = {"epochs": 0, "gate_epochs": 2, "gate_lr": 1e-3, "batch_size": 8}
@@ -112,7 +114,7 @@ def test_all_that_can_learn_has_gradients() -> None:
     method._gates(model, inputs, Progress(3, 10)).backward()
     touched = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
     assert touched >= {name for name, _ in model.named_parameters() if name.startswith(("selectors.", "heads."))}
-    assert not any(name.startswith(("teacher.", "doubt.")) for name in touched)
+    assert not any(name.startswith(("companions.teacher.", "doubt.")) for name in touched)
 
 
 def test_tokens_are_kept_at_first_and_trained_selectors_stay_as_they_are() -> None:
@@ -128,14 +130,43 @@ def test_tokens_are_kept_at_first_and_trained_selectors_stay_as_they_are() -> No
 def test_the_price_by_hand() -> None:
     model = adaptive("bert", head=None)
     TokenGate().grow(model)
-    first, second = (selector.price for selector in model.selectors.values())
+    learned = model.get_parameter(PRICE)
     with torch.no_grad():
-        first.fill_(0.002)
-        second.fill_(0.001)
+        learned.fill_(0.0015)
     price, learning = price_of(model, torch.tensor(0.7), 0.5, Progress(0, 200), 1e-3)
     assert price.item() == pytest.approx(0.0015 * REACH / (1e-3 * 200) + STIFF * 0.2) and learning.item() == 0
     learning.backward()
-    assert first.grad.item() == second.grad.item() < 0  # too many are kept, so descent makes the price rise
+    assert learned.grad is not None and learned.grad.item() < 0  # too many are kept, so descent makes the price rise
+
+
+def test_the_teacher_answers_without_dropout_and_reaches_no_bundle(tmp_path: Path) -> None:
+    model, inputs = tiny(dropout=0.5), batch(20, LENGTHS)
+    TokenGate().grow(model)
+    assert model.companions.keys() == {"teacher", "token_price"}
+    first = teacher_logits(model.eval(), inputs)
+    assert torch.equal(teacher_logits(model.train(), inputs), first)
+    with torch.no_grad():
+        for parameter in model.stock.parameters():
+            parameter.mul_(0.5)
+    assert torch.equal(teacher_logits(model, inputs), first)
+    update_teacher(model)
+    assert not torch.equal(teacher_logits(model, inputs), first)
+    model.save_pretrained(tmp_path)
+    names = load_file(tmp_path / "paredown.safetensors").keys()
+    assert {name.split(".")[0] for name in names} == {"selectors"} and not any("price" in name for name in names)
+    assert not AdaptiveModel.from_pretrained(tmp_path).companions
+
+
+def test_companions_go_with_their_method(tmp_path: Path) -> None:
+    model, seen = tiny(), []
+
+    def look(model: AdaptiveModel, inputs: Any, progress: Progress) -> Any:
+        seen.append(set(model.companions))
+        return model.trace(inputs).final.sum()
+
+    token = TokenGate(epochs=0, gate_epochs=1, batch_size=8)
+    train(model, [token, Steps([stage("after", look)])], rows(16), output=tmp_path)
+    assert seen and not any(seen) and not model.companions
 
 
 def test_the_target_falls_from_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from paredown.engine import Observer, Trace, keep_logits
 from paredown.errors import BadSetting
 from paredown.methods import SelfDistill, TokenPolicy
 from paredown.methods._stage import Progress
-from paredown.methods._targets import keep_for, spans
+from paredown.methods._targets import PRICE, keep_for, spans
 from paredown.methods.token_policy import ALPHAS
 from paredown.methods.token_policy.importance import importance, rank
 from paredown.methods.token_policy.sampling import Draw, draw, guided, in_use, repeated
@@ -71,7 +71,7 @@ def test_the_policy_gradient_is_that_of_the_expected_reward() -> None:
     model = made(method)
     one = labelled([6])
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name.startswith("selectors.") and not name.endswith("price"))
+        parameter.requires_grad_(name.startswith("selectors."))
     learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
 
     expected: Any = 0.0
@@ -236,7 +236,7 @@ def test_stages_and_who_learns() -> None:
     own = {name for name, _ in model.named_parameters() if name.startswith("stock.")}
     assert found == {"finetune": own, "init": chosen, "policy": chosen, "joint": own | chosen}
     priced = TokenPolicy(target_keep=0.4, epochs=0).stages(model)
-    assert [stage.name for stage in priced] == ["policy", "joint"] and priced[0].trains("selectors.1.price")
+    assert [stage.name for stage in priced] == ["policy", "joint"] and all(stage.trains(PRICE) for stage in priced)
     assert [stage.unlabelled for stage in priced] == [False, True] and str(Plan(reduce=priced[0].reduce).reduce)
 
 
@@ -246,7 +246,7 @@ def test_the_kept_share_comes_to_the_target(keep: float, tmp_path: Path) -> None
     settings = {**QUICK, "policy_epochs": 5, "joint_epochs": 4, "selector_lr": 3e-3, "batch_size": 16}
     train(model, TokenPolicy(**settings, target_keep=keep), rows(400), output=tmp_path)
     assert kept_share(model) == pytest.approx(keep, abs=0.05)
-    assert model.plan == Plan(reduce="selector:0.5") and model.teacher is None
+    assert model.plan == Plan(reduce="selector:0.5") and not model.companions
 
 
 def test_what_is_kept_in_use_is_measured_without_chance() -> None:

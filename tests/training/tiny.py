@@ -90,6 +90,6 @@ class Steps:
 
 
 def bits(model: AdaptiveModel) -> dict[str, bytes]:
-    """Every parameter but the teacher's, which is copied, not learnt, and gone in the end."""
-    own = {name: value for name, value in model.named_parameters() if not name.startswith("teacher.")}
+    """Every parameter that stays when training ends."""
+    own = {name: value for name, value in model.named_parameters() if not name.startswith("companions.")}
     return {name: value.detach().numpy().tobytes() for name, value in own.items()}

@@ -12,6 +12,7 @@ from paredown.engine import Observer, Trace, keep_logits, run_steps
 from paredown.errors import BadPlan, BadSetting
 from paredown.methods._stage import Batch, Progress, Stage
 from paredown.methods._targets import price_of, spans
+from paredown.methods._teacher import teacher_logits
 from paredown.methods._tokens import TokenRecipe, learnable
 from paredown.model import AdaptiveModel
 from paredown.registry import methods
@@ -69,7 +70,7 @@ class TokenGate(TokenRecipe):
         trace, shares = soft_masked(model, batch, noise=1 - progress.share)
         share = model.kind.averaged(shares, trace.counts).mean()
         price, steering = price_of(model, share, wanted, progress, self.selector_lr)
-        taught = model.taught(batch) if self.learns_from == "teacher" else None
+        taught = teacher_logits(model, batch) if self.learns_from == "teacher" else None
         paid = price * (share - share.detach())  # only its gradient counts: what is shown is what is learnt
         return self.lesson(model, trace, batch, taught) + paid + steering
 

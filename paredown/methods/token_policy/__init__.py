@@ -12,6 +12,7 @@ from paredown.engine import keep_logits
 from paredown.errors import BadSetting
 from paredown.methods._stage import Batch, Progress, Stage
 from paredown.methods._targets import price_of, spans
+from paredown.methods._teacher import teacher_logits
 from paredown.methods._tokens import TokenRecipe, learnable
 from paredown.methods.token_policy.importance import importance, rank
 from paredown.methods.token_policy.sampling import Draw, draw, in_use, repeated
@@ -64,7 +65,7 @@ class TokenPolicy(TokenRecipe):
             )
 
     def stages(self, model: AdaptiveModel) -> list[Stage]:
-        ranking = self.stage("init", self._rank, _ranks, epochs=self.init_epochs, lr=self.selector_lr)
+        ranking = self.stage("init", self._rank, _chooses, epochs=self.init_epochs, lr=self.selector_lr)
         policy = self.choosing_stage(
             model, "policy", self._policy, _chooses, epochs=self.policy_epochs, lr=self.selector_lr
         )
@@ -112,7 +113,7 @@ class TokenPolicy(TokenRecipe):
         drawn, many = draw(model, batch, self.samples), repeated(batch, self.samples)
         taught = None
         if self.learns_from == "teacher":
-            taught = repeated({"answers": model.taught(batch)}, self.samples)["answers"]
+            taught = repeated({"answers": teacher_logits(model, batch)}, self.samples)["answers"]
         losses = self.row_losses(model, drawn.trace, many, taught)
         reinforced = self._reinforce(model, batch, drawn, losses, self.alphas[1], progress)
         return self.lesson(model, drawn.trace, many, taught) + reinforced
@@ -149,10 +150,6 @@ class TokenPolicy(TokenRecipe):
 
 def _chooses(name: str) -> bool:
     return name.startswith("selectors.")
-
-
-def _ranks(name: str) -> bool:
-    return _chooses(name) and not name.endswith(".price")
 
 
 methods.alias("trbert", "token_policy", epochs=5.0, lr=3e-5, selector_lr=3e-5, joint_lr=3e-5, weight_decay=0.0)
