@@ -9,11 +9,7 @@ import copy
 import hashlib
 import json
 import logging
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -41,6 +37,7 @@ from paredown.errors import BadBundle, BadSetting, ParedownError
 from paredown.model import AdaptiveModel, Reading
 from paredown.plan import Plan
 from paredown.registry import answers, heads
+from paredown.system.saving import sha256, staged, write_text
 
 if TYPE_CHECKING:
     from paredown.answers import Kind
@@ -202,48 +199,7 @@ def save_plan(folder: str | Path, plan: Plan) -> None:
     facts = _facts(folder) | {"plan": plan.to_json()}
     (facts.get("scores") or {}).pop("worth", None)
     facts["sha256"][FACTS] = _seal(facts)
-    handle, fresh = tempfile.mkstemp(prefix=f".{FACTS}.", dir=folder)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(json.dumps(facts, indent=2) + "\n")
-        os.chmod(fresh, 0o644)
-        _sync(Path(fresh))
-        os.replace(fresh, folder / FACTS)
-    except BaseException:
-        os.unlink(fresh)
-        raise
-    _sync(folder)
-
-
-@contextmanager
-def staged(folder: str | Path) -> Iterator[Path]:
-    """A temporary sibling to write into; it takes the folder's place when everything is on the disk."""
-    folder = Path(folder).resolve()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
-        yield fresh
-        fresh.chmod(0o755)
-        for path in [*fresh.rglob("*"), fresh]:
-            _sync(path)
-        if folder.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-            folder.rename(old / folder.name)
-            fresh.rename(folder)
-            shutil.rmtree(old)
-        else:
-            fresh.rename(folder)
-        _sync(folder.parent)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    write_text(folder / FACTS, json.dumps(facts, indent=2) + "\n")
 
 
 def _converted(stock: Any, dtype: torch.dtype) -> Any:
@@ -358,11 +314,3 @@ def _verify(folder: Path, facts: dict[str, Any]) -> None:
     unknown = [path.name for path in folder.glob("*.safetensors") if path.name not in facts["sha256"]]
     if unknown or not {"config.json", WEIGHTS} <= facts["sha256"].keys():
         raise BadBundle(f"{folder}: {FACTS} does not account for {', '.join(unknown) or f'config.json and {WEIGHTS}'}")
-
-
-def sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

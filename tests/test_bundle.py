@@ -12,6 +12,7 @@ from transformers import AutoModelForSequenceClassification, pipeline
 from paredown import AdaptiveModel, Plan, bundle
 from paredown.errors import BadBundle, BadSetting
 from paredown.registry import heads
+from paredown.system import saving
 from tests.families import adaptive, batch
 from tests.placement import agree, close
 
@@ -61,9 +62,9 @@ def test_a_save_that_fails_leaves_the_old_bundle(
     model.save_pretrained(tmp_path / "bundle")
     before = tree(tmp_path)
     model.plan = Plan(exit="entropy:0.1")
-    for step in ("save_file", "sha256", "_sync"):
+    for module, step in ((bundle, "save_file"), (bundle, "sha256"), (saving, "sync")):
         with monkeypatch.context() as broken:
-            broken.setattr(bundle, step, lambda *args, **kwargs: 1 / 0)
+            broken.setattr(module, step, lambda *args, **kwargs: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 model.save_pretrained(tmp_path / "bundle")
         assert tree(tmp_path) == before, step

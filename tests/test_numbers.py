@@ -17,6 +17,7 @@ from paredown.encoders.longer import lengthened
 from paredown.encoders.prune import export_hf
 from paredown.errors import BadBundle, BadSetting, NonFiniteWeights
 from paredown.published import load_elasticbert, save_elasticbert
+from paredown.system.saving import sha256
 from tests.families import adaptive, batch
 
 NARROW = [torch.float16, torch.bfloat16]
@@ -162,15 +163,13 @@ def test_loading_names_weights_that_are_not_finite(
 
 def test_loading_names_heads_that_are_not_finite(tmp_path: Path, model: AdaptiveModel) -> None:
     """As earlier versions saved them, so the checksums fit."""
-    from paredown import bundle
-
     model.save_pretrained(tmp_path)
     weights = load_file(tmp_path / "paredown.safetensors")
     weights["heads.0.out.bias"][0] = float("nan")
     save_file(weights, tmp_path / "paredown.safetensors")
     facts = json.loads((tmp_path / "paredown.json").read_text())
     facts["sha256"].pop("paredown.json")
-    facts["sha256"]["paredown.safetensors"] = bundle.sha256(tmp_path / "paredown.safetensors")
+    facts["sha256"]["paredown.safetensors"] = sha256(tmp_path / "paredown.safetensors")
     (tmp_path / "paredown.json").write_text(json.dumps(facts))
     with pytest.raises(BadBundle, match=r"paredown.safetensors: heads.0.out.bias holds NaN$"):
         AdaptiveModel.from_pretrained(tmp_path)

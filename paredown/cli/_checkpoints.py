@@ -16,7 +16,8 @@ from paredown.errors import BadBundle
 from paredown.evaluation import Metric, Worth, worth
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
-from paredown.training.checkpoint import KEPT, write_json
+from paredown.system.saving import write_json
+from paredown.training.checkpoint import KEPT
 
 FILE = "checkpoints.json"
 

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from paredown.answers import Kind
-from paredown.bundle import _sync
 from paredown.errors import BadSetting
 from paredown.evaluation import HotpotPredictions
-from paredown.training.guard import saving
+from paredown.system.saving import saving, sync
 
 FORMATS = (".jsonl", ".csv", ".parquet")
 OFFICIAL = ".json"  # of a task's questions: its official prediction file
@@ -191,7 +190,7 @@ class ToFile:
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self.progress)
-        _sync(self.progress.parent)
+        sync(self.progress.parent)
 
     def finish(self) -> None:
         """Make the file whole. The progress file goes before the part file: without it nothing is looked for."""
@@ -200,9 +199,9 @@ class ToFile:
             if self.part != self.path:
                 fresh = self.path.with_name(f"{self.path.name}.part{self.path.suffix}")
                 (_to_official if self.path.suffix == OFFICIAL else _to_parquet)(self.part, fresh, self.shape)
-                _sync(fresh)
+                sync(fresh)
                 fresh.replace(self.path)
-                _sync(self.path.parent)
+                sync(self.path.parent)
             self.progress.unlink()
             if self.part != self.path:
                 self.part.unlink()

@@ -37,8 +37,9 @@ from paredown.evaluation.cost import Cost
 from paredown.model import AdaptiveModel, Reading
 from paredown.plan import Plan
 from paredown.registry import answers
+from paredown.system.memory import is_out_of_memory
+from paredown.system.signals import Signals
 from paredown.tasks.race import letter
-from paredown.training.guard import Signals, is_out_of_memory
 
 CHUNK = 32  # batches between two writes
 SHORTEST = 8  # tokens: room for the special ones and some text

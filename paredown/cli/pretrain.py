@@ -17,7 +17,6 @@ import typer
 from rich.table import Table
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
-from paredown.bundle import staged
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_json, results
 from paredown.cli._loading import check_place, first_line, is_bundle, load_any
 from paredown.encoders.pretrained import config_facts, folder_of
@@ -28,10 +27,10 @@ from paredown.methods.elastic_pretrain.words import start_words
 from paredown.model import AdaptiveModel
 from paredown.published import load_elasticbert, save_elasticbert
 from paredown.registry import answers, methods
+from paredown.system.saving import staged, write_json
 from paredown.tasks.corpus import LABELS, Corpus
 from paredown.training import train as run
 from paredown.training.batches import Batches
-from paredown.training.checkpoint import write_json
 from paredown.training.guard import freeze, seed_everything
 from paredown.training.processes import Processes
 

@@ -34,10 +34,10 @@ from paredown.evaluation import Cost, Worth, record
 from paredown.evaluation.elue import static_point
 from paredown.evaluation.plots import save_depths
 from paredown.model import AdaptiveModel, Reading
+from paredown.system.saving import write_json
 from paredown.training import train as run
 from paredown.training.batches import Batches, lengths
 from paredown.training.batches import Data as TrainingData
-from paredown.training.checkpoint import write_json
 from paredown.training.guard import freeze
 from paredown.training.processes import check_trackers
 from paredown.training.report import Report

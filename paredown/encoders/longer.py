@@ -17,13 +17,14 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from paredown.bundle import FACTS, staged
+from paredown.bundle import FACTS
 from paredown.encoders.dtype import check_loaded
 from paredown.encoders.pretrained import class_of, torch_weights
 from paredown.encoders.probing import evaluating
 from paredown.encoders.walk import plain_batch
 from paredown.errors import BadBundle, BadSetting
 from paredown.model import AdaptiveModel
+from paredown.system.saving import staged
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from paredown.bundle import staged
 from paredown.encoders.dtype import check_before_saving
 from paredown.encoders.probing import evaluating
 from paredown.encoders.walk import Walk, logits_of
@@ -17,6 +16,7 @@ from paredown.errors import BadPlan
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.route import straight
+from paredown.system.saving import staged
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
 from paredown.answers import Kind, Regression
-from paredown.bundle import FOREIGN, Wanted, staged
+from paredown.bundle import FOREIGN, Wanted
 from paredown.encoders.dtype import check_before_saving
 from paredown.encoders.pretrained import (
     built,
@@ -38,6 +38,7 @@ from paredown.plan import Plan
 from paredown.published._adopt import adopt, check_encoder, complain, count_layers, label_names, shape_of, tokenizer_in
 from paredown.published._folder import bert_settings, facts_beside, known_labels, weights_in
 from paredown.registry import answers
+from paredown.system.saving import staged
 
 log = logging.getLogger(__name__)
 PARTS = ("weight", "bias")

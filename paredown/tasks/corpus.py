@@ -22,8 +22,8 @@ from typing import Any, overload
 import numpy as np
 
 from paredown.answers import Encoded
-from paredown.bundle import staged
 from paredown.errors import BadInput, BadSetting
+from paredown.system.saving import staged
 
 LABELS = ("in order", "swapped")
 FORMAT = 1

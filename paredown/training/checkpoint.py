@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +14,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from paredown.bundle import sha256, staged
 from paredown.encoders.dtype import check_before_saving, non_finite
 from paredown.errors import BadBundle
-from paredown.training.guard import saving
+from paredown.system.saving import saving, sha256, staged
 
 MODEL, OPTIMIZER, STATE, MANIFEST = "model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"
 NEWEST = 2  # checkpoints to resume from
@@ -136,23 +133,6 @@ def copy_into(ours: dict[str, Tensor], saved: dict[str, Tensor], path: Path) -> 
                 shapes = f"{list(saved[name].shape)}, not {list(value.shape)}"
                 raise BadBundle(f"{path} was written for another model: {name} has shape {shapes}")
             value.copy_(saved[name])
-
-
-def write_json(path: Path, data: Any) -> None:
-    """A file that is at every moment either the old one or the new one."""
-    with saving(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, fresh = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(json.dumps(data, indent=1) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(fresh, 0o644)
-            os.replace(fresh, path)
-        except BaseException:
-            os.unlink(fresh)
-            raise
 
 
 def _on_cpu(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

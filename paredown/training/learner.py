@@ -14,8 +14,9 @@ from paredown.encoders.dtype import non_finite
 from paredown.errors import BadSetting, NonFiniteLoss, NonFiniteWeights, OutOfMemory
 from paredown.methods._stage import Progress, Stage
 from paredown.model import AdaptiveModel
+from paredown.system.memory import is_out_of_memory
 from paredown.training.batches import Batches, cut, weight
-from paredown.training.guard import freeze, is_out_of_memory, seed_everything, seed_from
+from paredown.training.guard import freeze, seed_everything, seed_from
 from paredown.training.processes import Processes
 
 DTYPES = {"no": None, "bf16": torch.bfloat16, "fp16": torch.float16}

@@ -21,11 +21,14 @@ from paredown.methods._stage import Method, Stage
 from paredown.model import AdaptiveModel, Reading
 from paredown.plan import Plan
 from paredown.registry import methods as method_registry
+from paredown.system.memory import is_out_of_memory
+from paredown.system.saving import saving, write_json
+from paredown.system.signals import Signals
 from paredown.training.batches import Batches, Data, lengths
 from paredown.training.centre import centre
-from paredown.training.checkpoint import KEPT, Checkpoint, Checkpoints, step_name, write_json
+from paredown.training.checkpoint import KEPT, Checkpoint, Checkpoints, step_name
 from paredown.training.display import Display
-from paredown.training.guard import Signals, compiled, is_out_of_memory, saving, seed_everything, widen
+from paredown.training.guard import compiled, seed_everything, widen
 from paredown.training.learner import Learner
 from paredown.training.outcome import REMEDY, conclude, judge
 from paredown.training.processes import Processes, check_trackers

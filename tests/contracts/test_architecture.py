@@ -25,7 +25,7 @@ CATALOGUES = {
 }
 # A folder may import from its own and from the lower ones.
 HEIGHT = (
-    {"encoders": 0}
+    {"system": 0, "encoders": 0}
     | {name: 1 for name in CATALOGUES}
     | {"training": 2, "evaluation": 2, "calibration": 2, "runtime": 2}
 )
@@ -84,6 +84,15 @@ def test_imports_point_one_way(path: Path) -> None:
         if there in HEIGHT:
             assert height(there) <= height(here), f"{named(path)} imports {module}"
         assert not (here == "serving" and there == "training"), "a server must not need what trains"
+
+
+def test_answering_needs_nothing_that_trains() -> None:
+    """What a run has in common with a server and a prediction (signals, saving, memory) lies below both."""
+    predicts = [ROOT / "cli" / f"{name}.py" for name in ("predict", "_incoming", "_outgoing", "_loading")]
+    for path in predicts:
+        assert not [module for module in imported(path) if module.startswith("paredown.training")], named(path)
+    below = {module.split(".")[1] for path in (ROOT / "system").glob("*.py") for module in imported(path)}
+    assert below <= {"errors", "system"}
 
 
 @pytest.mark.parametrize("path", [ROOT / f"{name}.py" for name in sorted(CORE)], ids=named)

@@ -23,8 +23,9 @@ from paredown import AdaptiveModel
 from paredown.bundle import sha256
 from paredown.encoders.dtype import non_finite
 from paredown.errors import CannotSave, Interrupted, NonFiniteLoss, NonFiniteWeights, ParedownError
+from paredown.system.saving import write_json
 from paredown.training import train
-from paredown.training.checkpoint import Checkpoints, write_json
+from paredown.training.checkpoint import Checkpoints
 from paredown.training.learner import Learner
 from tests.training.tiny import Steps, bits, final_loss, rows, stage, tiny
 
