@@ -59,6 +59,7 @@ class Kind(ABC):
     outputs: ClassVar[tuple[str, ...]] = ()  # what the logits are, where the kind and not the data decides
 
     asks: ClassVar[type] = Row  # what models of the kind are asked
+    row_type: ClassVar[type] = Encoded  # what that becomes
     columns: ClassVar[tuple[str | None, str | None]] = (None, None)  # of text and pair in a table; None: guessed
     records_of: ClassVar[str | None] = None  # the task whose records a table holds, where rows are no texts
     metric: ClassVar[str] = "accuracy"  # the usual one

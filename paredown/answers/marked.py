@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paredown.answers._marked_windows import LENGTH, MOST_CANDIDATES, MOST_WINDOWS, marked_windows
+from paredown.answers._marked_windows import LENGTH, MOST_CANDIDATES, MOST_WINDOWS, MarkedWindow, marked_windows
 from paredown.answers._pointer import Pointer
 from paredown.answers._prediction import Prediction
 from paredown.answers._questions import Choices, check_texts
@@ -41,6 +41,7 @@ class Marked(Pointer):
     auto_class = "AutoModelForTokenClassification"
     outputs: ClassVar[tuple[str, ...]] = ("score",)
     asks = Choices
+    row_type = MarkedWindow
     records_of = "wikihop"
     usual_window = LENGTH
     fields: ClassVar[tuple[str, ...]] = ("answer", "score", "candidate", "windows", "layers", "tokens")

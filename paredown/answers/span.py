@@ -32,6 +32,7 @@ class Span(Pointer):
     architecture = "QuestionAnswering"
     outputs: ClassVar[tuple[str, ...]] = ("start", "end")
     asks = Question
+    row_type = Window
     columns = ("question", "context")
     usual_window = 384
     metric = "span_f1"

@@ -87,6 +87,9 @@ def evaluate(
     checkpoints: Annotated[
         bool, Option("--checkpoints", help="Instead of the report: a line for every kept checkpoint of a run.")
     ] = False,
+    record: Annotated[
+        Path | None, Option(help="Folder that keeps all outputs; of the same model, rows and plan they are used again.")
+    ] = None,
     device: Device = "auto",
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -94,7 +97,13 @@ def evaluate(
 ) -> None:
     """Score every layer and every exit rule at every speed from one pass over the rows, and measure the time."""
     settings = Settings(threshold or None, patience or None, tolerance, exit)
-    reported = {"--rule": rule, "--max-drop": max_drop, "--paper": paper, "--timed-batch": timed_batch}
+    reported = {
+        "--rule": rule,
+        "--max-drop": max_drop,
+        "--paper": paper,
+        "--timed-batch": timed_batch,
+        "--record": record,
+    }
     given = [flag for flag, value in reported.items() if value not in (None, [])]
     settings.check(formats := tuple(dict.fromkeys(write or ())), output, given, checkpoints)
     split = split_of(formats, split)
@@ -114,6 +123,7 @@ def evaluate(
     if dry_run:
         rules, names = _outcome(model, plan, rule or "all", files, checkpoints)
         names = [str(output / name) for name in names] if output else []
+        names += [str(record)] if record else []
         return _foresee(model, plan, encoded, rules, names, facts_of(found, model, max_length), as_json)
     if files is not None:
         return _write(files, encoded, metrics, found.groups, as_json)
@@ -130,6 +140,7 @@ def evaluate(
         paper=paper,  # type: ignore[arg-type]
         batch_size=BATCH,
         timed_batches=tuple(timed_batch or (1, 32)),
+        record_in=record,
     )
     questions = ASKED.get(model.kind.name)
     asked = questions(model, plan, found.rows, max_length, task) if questions else None

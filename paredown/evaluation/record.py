@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +21,14 @@ from paredown.answers._rows import by_unit
 from paredown.engine import Recording, run_steps
 from paredown.errors import BadInput, NonFiniteAnswer
 from paredown.evaluation.metrics import Metric
+from paredown.evaluation.record_file import Facts, InMemory, Rows, hashes_of, is_record, read, writing
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.state import Evidence, not_a_number
+
+LOGITS, ERRORS = "logits.", "error_probability."  # names of tensors, before the number of layers run
+READ = ("lengths", "dropped_to", "group")  # tensors of the rows that the encoder reads, options each on their own
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -35,11 +43,70 @@ class Record:
     dropped_to: Tensor | None = None  # [rows, layers run] tokens left in each layer; None: all
     group: Tensor | None = None  # [rows] the question of each row, where several rows are its options
     windows: tuple[Any, ...] = ()  # the rows, where questions are read in windows: what is judged is decoded from them
+    hashes: Mapping[str, str] = field(default_factory=dict, repr=False)  # sha256 of data, model and plan, where known
     # Computed once; a record made from this one by `replace` starts without.
     _evidence: dict[int, Evidence] = field(default_factory=dict, init=False, repr=False, compare=False)
     _certainties: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     _scored: dict[Any, float] = field(default_factory=dict, init=False, repr=False, compare=False)
     _decoded: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    # On disk
+
+    @classmethod
+    def of(cls, facts: Facts, tensors: Mapping[str, Tensor]) -> Record:
+        """A record from its parts, as they stand in a file."""
+        logits, errors = (
+            {int(name.removeprefix(start)): value for name, value in tensors.items() if name.startswith(start)}
+            for start in (LOGITS, ERRORS)
+        )
+        return cls(
+            facts.kind,
+            dict(sorted(logits.items())),
+            dict(sorted(errors.items())),
+            tensors.get("labels"),
+            tensors["lengths"],
+            tensors.get("answer_mask"),
+            facts.plan,
+            tensors.get("dropped_to"),
+            tensors.get("group"),
+            facts.windows,
+            facts.hashes,
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All there are, by their names in a file."""
+        found: dict[str, Tensor | None] = {f"{LOGITS}{step}": value for step, value in self.logits.items()}
+        found |= {f"{ERRORS}{step}": value for step, value in self.doubt.items()}
+        found |= {"labels": self.labels, "lengths": self.lengths, "answer_mask": self.counts}
+        found |= {"dropped_to": self.dropped_to, "group": self.group}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def save(self, folder: str | Path) -> None:
+        """Write a folder; a record in its place is replaced only when the new one is complete."""
+        tensors = self.tensors()
+        with writing(folder, Facts(self.kind, self.plan, self.hashes, self.windows)) as file:
+            file.prepare({name: (value.dtype, tuple(value.shape)) for name, value in tensors.items()})
+            for name, value in tensors.items():
+                file.put(name, range(len(value)), value)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Record:
+        """A saved record. Its tensors are mapped: what is not looked at takes no memory."""
+        return cls.of(*read(folder))
+
+    def differs(self, model: AdaptiveModel, rows: Sequence[Encoded], plan: Plan | None = None) -> list[str]:
+        """Which of data, model and plan are others than those it was recorded with."""
+        now = hashes_of(model, rows, recorded_plan(model, plan))
+        return [name for name, value in now.items() if self.hashes.get(name) != value]
+
+    def check_belongs(self, model: AdaptiveModel, rows: Sequence[Encoded], plan: Plan | None = None) -> None:
+        """Raise where it was recorded with other rows, another model or another plan."""
+        if not self.hashes:
+            raise BadInput("this record does not know what it was made from")
+        if other := self.differs(model, rows, plan):
+            raise BadInput(f"this record was made with another {' and another '.join(other)}")
+
+    # Rows and units
 
     def __len__(self) -> int:
         return len(self.logits[self.stops[-1]])
@@ -148,71 +215,107 @@ class Record:
         return {layer: self.score(logits, metric) for layer, logits in self.logits.items()}
 
 
-def record(model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int = 64, plan: Plan | None = None) -> Record:
+def record(
+    model: AdaptiveModel,
+    rows: Sequence[Encoded],
+    batch_size: int = 64,
+    plan: Plan | None = None,
+    to: str | Path | None = None,
+    hashed: bool = True,
+) -> Record:
     """Run every head over all rows, longest first, so that memory runs out at once or not at all.
 
-    Of `plan` (default: the model's depth), depth and reducer are used; nobody leaves.
+    Of `plan` (default: the model's depth), depth and reducer are used; nobody leaves. `to`: a folder that outputs are
+    written to batch by batch; the record is then mapped from there. `hashed` False: a record that nobody will save
+    need not know which model and rows it is of.
     """
     if not rows:
         raise BadInput("there are no rows to record")
-    plan = Plan(model.plan.depth) if plan is None else plan.but(exit=None)
+    plan = recorded_plan(model, plan)
     model.check_mode()
-    route = model.route(plan)
-    order = sorted(range(len(rows)), key=lambda place: -len(rows[place]))
-    width = len(rows[order[0]]) if model.kind.per_token else max(len(row.options) for row in rows) or None
-    words = width if model.kind.per_word else None  # only these have a doubt for each token
-    heard: list[list[Evidence]] = []
-    tokens, asked, labels = [], [], []
-    with torch.no_grad():
-        for start in range(0, len(rows), batch_size):
-            chosen = [rows[place] for place in order[start : start + batch_size]]
-            batch = collate(chosen, model.tokenizer.pad_token_id, model.device)
-            if (right := batch.pop("labels", None)) is not None and not model.kind.windowed:
-                labels.append(right)
-            seen = Recording(model)
-            run_steps(model.walk, route.steps, model.embed(batch, joinable=route.drops_tokens), seen)
-            heard.append([_kept_evidence(evidence, width, words) for evidence in seen.evidence])
-            tokens.append(torch.stack(seen.tokens, 1).cpu())
-            if width is not None:
-                asked.append(_kept(model.kind.answer_mask(batch), width, exact=True))
-    back = torch.tensor(order).argsort()
-    number = torch.arange(len(rows)).repeat_interleave(torch.tensor([len(row.options) or 1 for row in rows]))
-    read = torch.argsort(back[number], stable=True).argsort()  # where the encoder read each row
-    stops = {evidence.step: place for place, evidence in enumerate(heard[0])}
-    doubted = {layer: place for layer, place in stops.items() if heard[0][place].doubt is not None}
-    return Record(
-        model.kind,
-        {layer: torch.cat([said[place].logits for said in heard])[back] for layer, place in stops.items()},
-        {layer: torch.cat([_doubt(said[place]) for said in heard])[back] for layer, place in doubted.items()},
-        _joined(labels)[back] if len(labels) == len(heard) else None,
-        torch.tensor([len(one) for one in flat(rows)]),
-        torch.cat(asked)[back] if asked else None,
-        plan,
-        None if plan.reduce is None else torch.cat(tokens)[read],
-        number if model.kind.grouped else None,
-        tuple(rows) if model.kind.windowed else (),
-    )
+    model.route(plan)
+    hashes = hashes_of(model, rows, plan) if hashed or to is not None else {}
+    facts = Facts(model.kind, plan, hashes, tuple(rows) if model.kind.windowed else ())
+    if to is not None:
+        with writing(to, facts) as file:
+            _fill(file, model, rows, batch_size, plan)
+        return Record.load(to)
+    memory = InMemory()
+    _fill(memory, model, rows, batch_size, plan)
+    return Record.of(facts, memory.tensors)
 
 
-def _kept_evidence(evidence: Evidence, width: int | None, words: int | None) -> Evidence:
-    doubt = None if evidence.doubt is None else _kept(evidence.doubt, words)
-    return Evidence(evidence.kind, _kept(evidence.logits, width, RULED_OUT), evidence.step, None, doubt)
+def recorded_plan(model: AdaptiveModel, plan: Plan | None) -> Plan:
+    """What is recorded of a plan: depth and reducer."""
+    return Plan(model.plan.depth) if plan is None else plan.but(exit=None)
 
 
-def _doubt(evidence: Evidence) -> Tensor:
-    assert evidence.doubt is not None
-    return evidence.doubt
+def record_once(
+    model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int, plan: Plan | None, folder: str | Path
+) -> Record:
+    """The record in the folder, if it is of the same rows, model and plan; else a new one in its place."""
+    if is_record(folder):
+        found = Record.load(folder)
+        if not (other := found.differs(model, rows, plan)):
+            log.info("%s is of this model, these rows and this plan: it is used again, nothing is run", folder)
+            return found
+        log.info("%s was recorded with another %s: it is recorded anew", folder, " and another ".join(other))
+    return record(model, rows, batch_size, plan, to=folder)
 
 
-def _joined(labels: list[Tensor]) -> Tensor:
-    """The labels of all batches, as wide as the widest."""
-    width = max(part.shape[1] for part in labels) if labels[0].dim() > 1 else None
-    return torch.cat([_kept(part, width, IGNORED, exact=True) for part in labels])
+def _fill(tensors: Rows, model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int, plan: Plan) -> None:
+    """Run the batches and put what every row says at its index."""
+    order = sorted(range(len(rows)), key=lambda index: -len(rows[index]))
+    options = [len(row.options) or 1 for row in rows]
+    starts = [0, *accumulate(options)]  # of the rows that the encoder reads, the first of each question
+    outputs = _Outputs(model, plan, rows)
+    for start in range(0, len(rows), batch_size):
+        units = order[start : start + batch_size]
+        read = [row for unit in units for row in range(starts[unit], starts[unit + 1])]
+        found = outputs.of([rows[unit] for unit in units])
+        if model.kind.grouped:
+            found["group"] = torch.tensor([unit for unit in units for _ in range(options[unit])])
+        if not start:
+            counts = {name: starts[-1] if name in READ else len(rows) for name in found}
+            tensors.prepare({name: (its.dtype, (counts[name], *its.shape[1:])) for name, its in found.items()})
+        for name, values in found.items():
+            tensors.put(name, read if name in READ else units, values)
 
 
-def _kept(value: Tensor, width: int | None, fill: float = 0.0, exact: bool = False) -> Tensor:
-    """On the CPU, in 32 bits unless `exact`, with the tokens of every batch padded to the same width."""
-    value = value.cpu() if exact else value.float().cpu()
+class _Outputs:
+    """What all heads say of a batch, as tensors by the names they have in a file; equally wide in every batch."""
+
+    def __init__(self, model: AdaptiveModel, plan: Plan, rows: Sequence[Encoded]):
+        self.model, self.route = model, model.route(plan)
+        options = max(len(row.options) for row in rows) or None
+        self.width = max(map(len, rows)) if model.kind.per_token else options
+        self.per_word = self.width if model.kind.per_word else None  # only these have a doubt for each token
+        self.labelled = not model.kind.windowed and all(row.label is not None for row in rows)
+
+    @torch.no_grad()
+    def of(self, rows: Sequence[Encoded]) -> dict[str, Tensor]:
+        model, kind = self.model, self.model.kind
+        batch = collate(rows, model.tokenizer.pad_token_id, model.device)
+        labels = batch.pop("labels", None)
+        seen = Recording(model)
+        run_steps(model.walk, self.route.steps, model.embed(batch, joinable=self.route.drops_tokens), seen)
+        found = {"lengths": torch.tensor([len(one) for one in flat(rows)])}
+        for evidence in seen.evidence:
+            found[f"{LOGITS}{evidence.step}"] = _padded(evidence.logits.float(), self.width, RULED_OUT)
+            if evidence.doubt is not None:
+                found[f"{ERRORS}{evidence.step}"] = _padded(evidence.doubt.float(), self.per_word)
+        if self.labelled and labels is not None:
+            found["labels"] = _padded(labels, self.per_word, IGNORED)
+        if self.width is not None:
+            found["answer_mask"] = _padded(kind.answer_mask(batch), self.width)
+        if self.route.plan.reduce is not None:
+            found["dropped_to"] = torch.stack(seen.tokens, 1).cpu()
+        return found
+
+
+def _padded(value: Tensor, width: int | None, fill: float = 0.0) -> Tensor:
+    """On the CPU, with the tokens of every batch padded to the same width."""
+    value = value.cpu()
     if width is None or value.shape[1] == width:
         return value
     missing = value.new_full((value.shape[0], width - value.shape[1], *value.shape[2:]), fill)

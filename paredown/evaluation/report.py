@@ -19,7 +19,7 @@ from paredown.evaluation.cost import Bill, Cost, Paper
 from paredown.evaluation.frontier import Point, area, front
 from paredown.evaluation.intervals import intervals
 from paredown.evaluation.metrics import Metric, metric_for, metric_named
-from paredown.evaluation.record import Record, record
+from paredown.evaluation.record import Record, record, record_once
 from paredown.evaluation.replay import SPEEDS, point, points, replay, sweep
 from paredown.evaluation.timing import milliseconds, spread
 from paredown.model import AdaptiveModel
@@ -128,16 +128,21 @@ def evaluate(
     timed_rows: int = 64,
     resamples: int = 1000,
     seed: int = 0,
+    record_in: str | Path | None = None,
 ) -> Evaluation:
     """Labelled texts, questions, or rows encoded already. `plan` (the model's own by default) gives depth and reducer;
     its exit rule is judged beside `rules`: names, short texts or rules, each at all `speeds`; "all": all that fit.
 
     `paper` counts FLOPs as that paper's tool did. Times are measured on `timed_rows` rows for each of `timed_batches`.
+    `record_in`: a folder that keeps the record; one of the same model, rows and plan that is there already is used.
     """
     plan = model.plan if plan is None else Plan.of(plan)
     encoded = model.encode(rows, max_length)
     measure = metric_named(metric) if isinstance(metric, str) else metric or metric_for(model.kind)
-    seen = record(model, encoded, batch_size, plan)
+    if record_in is None:
+        seen = record(model, encoded, batch_size, plan, hashed=False)
+    else:
+        seen = record_once(model, encoded, batch_size, plan, record_in)
     if not seen.labelled:
         raise BadInput("every row needs a label to be evaluated")
     seen.check_finite()

@@ -277,7 +277,7 @@ class Run:
             try:
                 plan = Plan(self.stage.depth or self.model.depth, reduce=self.stage.reduce or self.model.plan.reduce)
                 with evaluating(self.model):
-                    seen = record(self.model, self.data.dev, self.dev_batch, plan)
+                    seen = record(self.model, self.data.dev, self.dev_batch, plan, hashed=False)
                 return seen.scores(self.metric), suspicion(seen, self.metric)
             except RuntimeError as error:
                 if not is_out_of_memory(error) or self.dev_batch == 1:

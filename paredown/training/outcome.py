@@ -41,7 +41,7 @@ def _conclude(
 ) -> Outcome:
     plan, chosen = model.plan, Choice(model.plan.exit, [])
     if any(str(layer) in model.heads for layer in model.depth[:-1]):
-        seen = record(model, dev, batch_size, plan)
+        seen = record(model, dev, batch_size, plan, hashed=False)
         bill = Bill(seen, Cost.of(model, plan))
         if max_drop is not None:
             chosen = choose(seen, metric, bill, max_drop)

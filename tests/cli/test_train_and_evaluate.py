@@ -69,6 +69,26 @@ def test_train_then_evaluate(encoder: Path, files: dict[str, str], tmp_path: Pat
     assert found["rows"] == 24 and list(found["curves"]) == ["patience"]
 
 
+def test_evaluate_keeps_a_record_and_uses_it_again(
+    encoder: Path, files: dict[str, str], tmp_path: Path, capsys: Any, caplog: Any
+) -> None:
+    caplog.set_level("INFO")
+    assert main(command(encoder, files, tmp_path / "run", "--head", "pooler", "-m", "joint")) == 0
+    bundle, kept = str(tmp_path / "run" / "model"), tmp_path / "record"
+    line = ["evaluate", bundle, files["dev"], "-r", "entropy", "--record", str(kept), "--timed-batch", "8", "--json"]
+    capsys.readouterr()
+    assert main([*line, "--dry-run"]) == 0 and not kept.exists()
+    assert json.loads(capsys.readouterr().out)["files"] == [str(kept)]
+    found = []
+    for _ in range(2):
+        assert main(line) == 0
+        found.append(json.loads(capsys.readouterr().out) | {"timings": []})
+    assert found[0] == found[1] and "used again" in caplog.messages[-1]
+    assert main(["evaluate", bundle, files["train"], *line[3:]]) == 0
+    assert "another data: it is recorded anew" in caplog.messages[-1]
+    assert main([*line, "--checkpoints"]) == 1 and "--record" in capsys.readouterr().err
+
+
 def test_without_dev_rows_some_are_held_out_and_the_plan_is_judged_on_them(
     encoder: Path, files: dict[str, str], tmp_path: Path, capsys: Any
 ) -> None:
