@@ -81,7 +81,7 @@ class Answering(Observer):
 
     def __init__(self, network: Network, route: Route):
         self.network, self.rule, self.bounds = network, route.plan.exit, route.bounds
-        self.left: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []  # units, logits, layers, tokens
+        self.left: list[tuple[Tensor, ...]] = []  # units, logits, layers, tokens
 
     def after(self, state: State, step: Step) -> State:
         if not step.asked:
@@ -89,19 +89,21 @@ class Answering(Observer):
         evidence = self.network.evidence(state, step)
         logits = evidence.logits if self.rule is None else self.rule.answer(evidence, state.memory)
         if step.last:
-            return self._leave(state, step, logits, torch.ones(len(logits), dtype=torch.bool, device=logits.device))
+            return self._leave(state, step, logits)
         certainty, memory = self.rule.certainty(evidence, state.memory)
         bounds = self.bounds[step.number - 1] if state.bounds is None else state.bounds[:, step.number - 1]
         leave = certainty > bounds
-        state = state.remembering(memory)
-        return self._leave(state, step, logits, leave) if bool(leave.any()) else state
+        state, leaving = state.remembering(memory), int(leave.sum())  # the one place that waits for the device
+        if not leaving:
+            return state
+        return self._leave(state, step, logits, None if leaving == len(leave) else leave)
 
-    def _leave(self, state: State, step: Step, logits: Tensor, leave: Tensor) -> State:
-        units, tokens = state.units, state.tokens_run
-        everyone = bool(leave.all())
-        gone = [units, logits, torch.full_like(units, step.number), tokens]
-        self.left.append(tuple(gone if everyone else [value[leave] for value in gone]))  # type: ignore[arg-type]
-        return state.nobody() if everyone else state.take(~leave)
+    def _leave(self, state: State, step: Step, logits: Tensor, leave: Tensor | None = None) -> State:
+        """Those where `leave` [units] is True go, or all; the others stay."""
+        units = state.units
+        gone = (units, logits, torch.full_like(units, step.number), state.tokens_run)
+        self.left.append(gone if leave is None else tuple(value[leave] for value in gone))
+        return state.nobody() if leave is None else state.take(~leave)
 
     def answer(self) -> Answer:
         """The answers, in the order of the units' numbers."""

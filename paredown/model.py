@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from paredown.encoders.pipelines import ForPipelines
 from paredown.engine import Observer, Trace, answer, trace
 from paredown.errors import BadInput, BadPlan, BadSetting, NonFiniteAnswer
 from paredown.network import Network
 from paredown.plan import Plan
-from paredown.route import row_bounds
+from paredown.route import Route, row_bounds
 from paredown.state import Answer, not_a_number
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from paredown.answers import Encoded, Kind, Prediction
-    from paredown.encoders.pipelines import AdaptiveOutput
+    from paredown.encoders.output import AdaptiveOutput
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,8 @@ class Reading:
         return cls(**data)
 
 
-class AdaptiveModel(Network):
+class AdaptiveModel(ForPipelines, Network):
     """An encoder that spends compute where it is needed. `plan` says how; it can be changed at every call."""
-
-    def __new__(cls, stock: PreTrainedModel | None = None, *args: Any, **kwargs: Any) -> AdaptiveModel:
-        # Named like the model inside, because transformers' pipelines look at the class name.
-        if stock is not None and cls is AdaptiveModel:
-            cls = type(type(stock).__name__, (AdaptiveModel,), {"__module__": cls.__module__})
-        return super().__new__(cls)
 
     def __init__(self, stock: PreTrainedModel, tokenizer: Any, kind: Kind, plan: Plan | None = None):
         super().__init__(stock, kind)
@@ -126,9 +121,6 @@ class AdaptiveModel(Network):
         beside = [parts[str(layer)] for parts in (self.heads, self.selectors) if str(layer) in parts]
         return nn.ModuleList([self.walk.layers[layer], *beside])
 
-    def can_generate(self) -> bool:
-        return False  # asked by transformers' pipelines
-
     # Training
 
     @property
@@ -148,19 +140,24 @@ class AdaptiveModel(Network):
 
     # Inference
 
-    @torch.inference_mode()
     def answer(self, batch: dict[str, Tensor], plan: Plan | Sequence[Plan] | None = None) -> Answer:
         """Answer a padded batch as the plan says. Rows leave the batch when their exit rule lets them.
 
         Several plans, one for each row (or question with options), may differ in the threshold of their exit rule.
         """
-        self.check_mode()
         if plan is None or isinstance(plan, (Plan, dict, str)):
-            return answer(self, self.route(self.plan if plan is None else Plan.of(plan)), batch)
+            return self._answer(batch, [self.route(self.plan if plan is None else Plan.of(plan))])
         routes = [self.route(Plan.of(one)) for one in plan]
-        if other := next((route for route in routes if not route.alike(routes[0])), None):
+        if other := next((route for route in routes if route.key != routes[0].key), None):
             raise BadPlan(f"rows of one batch differ in thresholds alone; these do not: {plan[0]} and {other.plan}")
-        return answer(self, routes[0], batch, row_bounds(routes, self.device))
+        return self._answer(batch, routes)
+
+    @torch.inference_mode()
+    def _answer(self, batch: dict[str, Tensor], routes: Sequence[Route]) -> Answer:
+        """By one route, or by one for each unit."""
+        self.check_mode()
+        same = all(route is routes[0] for route in routes)
+        return answer(self, routes[0], batch, None if same else row_bounds(routes, self.device))
 
     def check_mode(self) -> None:
         """Raise where dropout would make answers random."""
@@ -181,7 +178,7 @@ class AdaptiveModel(Network):
             raise BadInput(f"forward answers token ids and does not read {', '.join(given)}; to train, use trace()")
         if input_ids is None:
             raise BadInput("input_ids are needed")
-        from paredown.encoders.pipelines import AdaptiveOutput
+        from paredown.encoders.output import AdaptiveOutput
 
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         batch = {"input_ids": input_ids, "attention_mask": mask}
@@ -230,40 +227,58 @@ class AdaptiveModel(Network):
     def predict(
         self,
         inputs: Any,
-        plan: Plan | None = None,
+        plan: Plan | Sequence[Plan] | None = None,
         batch_size: int = 32,
         max_length: int | None = None,
-        speed: float | None = None,
+        speed: float | Sequence[float] | None = None,
         **settings: Any,
     ) -> list[Prediction]:
         """Predictions for texts, pairs, questions or a dataset, in the order they came, as a plan says (default: the
-        model's own), or the model's own at a speed. `settings` are those of the model's kind of answer."""
-        if speed is not None:
-            if plan is not None:
-                raise BadSetting("plan and speed both say when rows leave; give one")
-            plan = self.at_speed(speed)
+        model's own), or the model's own at a speed; a list has one plan or speed for each of them. `settings` are
+        those of the model's kind of answer."""
         kind = self.kind.but(**settings)
         units = kind.unlabelled(kind.units(inputs))
+        plans = self._plans(plan, speed, len(units))
         rows = kind.encode(self.tokenizer, units, self.labels, kind.row_length(self, max_length))
-        answers = self._answers(rows, plan, batch_size)
+        by_unit = kind.by_unit(rows)
+        routes = {index: self.route(plan) for plan, indexes in zip(plans, by_unit, strict=True) for index in indexes}
+        answers = self._answers(rows, routes, batch_size)
         predictions = []
-        for indexes in kind.by_unit(rows):
+        for indexes in by_unit:
             logits, layers, tokens = zip(*[answers[index] for index in indexes], strict=True)
             prediction = kind.decode([rows[index] for index in indexes], logits, self.labels)
             work = {"layers": sum(layers), "tokens": sum(tokens), "windows": len(indexes)}
             predictions.append(replace(prediction, **work))
         return predictions
 
+    def _plans(self, plan: Any, speed: Any, units: int) -> list[Plan]:
+        """The plan of each unit."""
+        if plan is not None and speed is not None:
+            raise BadSetting("plan and speed both say when rows leave; give one")
+        given = speed if plan is None else plan
+        if given is None:
+            return [self.plan] * units
+        several = isinstance(given, Sequence) and not isinstance(given, str)
+        if several and len(given) != units:
+            raise BadInput(f"a list of plans or speeds has one for each input; got {len(given)} for {units}")
+        each = given if several else [given]
+        plans = [Plan.of(one) if speed is None else self.at_speed(one) for one in each]
+        return plans if several else plans * units
+
     def _answers(
-        self, rows: Sequence[Encoded], plan: Plan | None, batch_size: int
+        self, rows: Sequence[Encoded], routes: dict[int, Route], batch_size: int
     ) -> dict[int, tuple[Tensor, int, int]]:
-        """Logits without padding, layers and tokens of every row, by its index."""
+        """Logits without padding, layers and tokens of every row, by its index; only rows whose routes differ in their
+        bounds alone share a batch."""
         found: dict[int, tuple[Tensor, int, int]] = {}
-        order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
-        for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
+        alike: dict[Any, list[int]] = {}
+        for index in sorted(range(len(rows)), key=lambda index: len(rows[index])):
+            alike.setdefault(routes[index].key, []).append(index)
+        for chosen in (
+            order[at : at + batch_size] for order in alike.values() for at in range(0, len(order), batch_size)
+        ):
             batch = self.kind.collate([rows[index] for index in chosen], self.tokenizer.pad_token_id, self.device)
-            answer = self.answer(batch, plan)
+            answer = self._answer(batch, [routes[index] for index in chosen])
             if bool((bad := not_a_number(answer.logits)).any()):
                 rotten = sorted(chosen[at] for at in bad.nonzero().flatten().tolist())
                 raise NonFiniteAnswer(f"the model answered NaN or infinity for rows {rotten[:10]}")

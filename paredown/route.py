@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -47,12 +47,11 @@ class Route:
         known = dict(zip(sorted(asked), rule.bounds(sorted(asked)), strict=True)) if asked else {}
         return tuple(known.get(step.number, float("inf")) for step in self.steps)
 
-    def alike(self, other: Route) -> bool:
-        """Whether rows of both may share a batch: they differ in their bounds alone."""
-        one, two = self.plan, other.plan
-        if (one.depth, one.reduce) != (two.depth, two.reduce) or (one.exit is None) != (two.exit is None):
-            return False
-        return one.exit is None or one.exit.certainty_key == two.exit.certainty_key
+    @cached_property
+    def key(self) -> Hashable:
+        """The same for routes that differ in their bounds alone, so that their rows may share a batch."""
+        plan = self.plan
+        return plan.depth, plan.reduce, None if plan.exit is None else plan.exit.certainty_key
 
 
 def row_bounds(routes: Iterable[Route], device: torch.device) -> Tensor:

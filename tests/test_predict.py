@@ -11,6 +11,7 @@ from datasets import Dataset
 from paredown import AdaptiveModel, Plan
 from paredown.errors import BadInput, BadSetting, NonFiniteAnswer
 from tests.families import adaptive
+from tests.placement import agree
 
 TEXTS = ["awful", "the movie was great", "a very dull plot but the cast is fine", "bad", "not good and not bad really"]
 PAIRS = [(text, "the plot is dull") for text in TEXTS]
@@ -147,3 +148,18 @@ def test_forward_refuses_what_it_would_not_read(model: AdaptiveModel) -> None:
         model(input_ids=ids, labels=torch.tensor([1]))
     with pytest.raises(BadInput, match="input_ids are needed"):
         model(attention_mask=torch.ones_like(ids))
+
+
+def test_every_input_may_have_a_speed_or_a_plan_of_its_own(model: AdaptiveModel) -> None:
+    model.scores = {"speeds": [{"rule": f"entropy:{0.5 + saved}", "saved": saved} for saved in (0.1, 0.3, 0.5)]}
+    speeds = [0.0, 0.4, 1.0, 0.1, 0.9, 0.6][: len(TEXTS)]
+    alone = [model.predict([text], speed=speed)[0] for text, speed in zip(TEXTS, speeds, strict=True)]
+    assert agree(model.predict(TEXTS, speed=speeds), alone)
+    plans = [Plan(), "confidence:0.4", Plan((0, 1)), "entropy:0.9", "entropy:2", "patience:1"][: len(TEXTS)]
+    alone = [model.predict([text], plan=plan)[0] for text, plan in zip(TEXTS, plans, strict=True)]
+    together = model.predict(TEXTS, plan=plans)
+    assert agree(together, alone) and len({prediction.layers for prediction in together}) > 1
+    with pytest.raises(BadInput, match=rf"one for each input; got 2 for {len(TEXTS)}"):
+        model.predict(TEXTS, speed=[0.5, 0.5])
+    with pytest.raises(BadSetting, match="give one"):
+        model.predict(TEXTS, plan=Plan(), speed=0.5)

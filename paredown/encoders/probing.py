@@ -203,7 +203,7 @@ def _epilogues(walk: Walk, stock: Any, output: LayerOutput, early: list[nn.Modul
     given = {name for name, value in stock.items() if value is not None}
     pooler = getattr(walk.base, "pooler", None) if "pooler_output" in given else None
     if walk.base is not walk.stock and given <= {"last_hidden_state", "pooler_output"}:
-        yield Epilogue(walk.stock, [walk.base], EncoderOutput(type(stock), walk.norm, pooler))
+        yield Epilogue(walk.stock, [walk.base], EncoderOutput(type(stock), walk.norm, pooler), hooks=True)
     yield Epilogue(walk.stock, set(walk.layers), output, muted=early)
 
 

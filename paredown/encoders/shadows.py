@@ -92,8 +92,9 @@ class Prologue:
 class Epilogue:
     """The part of a model after its layers: norm, pooler, classifier.
 
-    `given` are the modules that stand for the layers: the layers themselves, or the whole encoder. `muted` run again
-    although they belong to the prologue; their hooks have fired there.
+    What is given in the place of `given`, the layers or the whole encoder, has the form of its `output`. Hooks of a
+    whole encoder fire here, as do those of what follows; those of layers and of `muted`, which run again although they
+    belong to the prologue, have fired before.
     """
 
     def __init__(
@@ -102,8 +103,8 @@ class Epilogue:
         given: Collection[nn.Module],
         output: Callable[[Tensor], Any],
         muted: Collection[nn.Module] = (),
+        hooks: bool = False,
     ):
-        hooks = len(given) == 1  # those of an encoder fire for it as a whole
         replaced = {module: _stand_in(module, _Give(output), hooks) for module in given}
         replaced |= {module: _without_hooks(module) for module in muted}
         self.shadow = _Shadow(stock, replaced, hooks=True)

@@ -14,6 +14,7 @@ from paredown.registry import answers, exits, heads, methods, reducers, tasks
 
 ROOT = Path(paredown.__file__).parent
 SOURCES = sorted(ROOT.rglob("*.py"))
+BENCHMARKS = sorted((ROOT.parent / "benchmarks").glob("*.py"))
 CORE = {path.stem for path in ROOT.glob("*.py")} - {"__init__", "__main__"}
 CATALOGUES = {
     "answers": answers,
@@ -127,7 +128,7 @@ def test_a_catalogue_imports_all_it_holds(catalogue: str) -> None:
     assert CATALOGUES[catalogue].names() and module.__doc__
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=named)
+@pytest.mark.parametrize("path", [*SOURCES, *BENCHMARKS], ids=lambda path: path.relative_to(ROOT.parent).as_posix())
 def test_nothing_grows_too_long(path: Path) -> None:
     text = path.read_text()
     assert len(text.splitlines()) <= LINES
@@ -143,3 +144,86 @@ def test_nothing_grows_too_long(path: Path) -> None:
 @pytest.mark.parametrize("path", [path for path in SOURCES if path.read_text().strip()], ids=named)
 def test_every_module_says_what_it_is(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+def test_the_top_level_stays_small() -> None:
+    assert len(CORE) <= 10, "a room is missing, or something is in the wrong one"
+
+
+# One loop
+
+
+def loops_over_layers(source: str) -> list[int]:
+    """Lines of loops that run layers or steps one after the other."""
+    loops = [node for node in ast.walk(ast.parse(source)) if isinstance(node, (*LOOPS, ast.While))]
+    return [loop.lineno for loop in loops if any(runs_layer(node, targets(loop)) for node in ast.walk(loop))]
+
+
+LOOPS = (ast.For, ast.AsyncFor)
+
+
+def targets(loop: ast.AST) -> set[str]:
+    """Names that a loop over layers gives to them."""
+    if not isinstance(loop, LOOPS) or "layers" not in ast.unparse(loop.iter):
+        return set()
+    return {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+
+
+def runs_layer(node: ast.AST, layers: set[str]) -> bool:
+    """`backend.run(state, step)`, `walk.layers[number](hidden)`, or a call of a layer itself."""
+    if not isinstance(node, ast.Call):
+        return False
+    called = node.func
+    if isinstance(called, ast.Attribute):
+        return called.attr in ("run", "_run") and len(node.args) == 2 and "subprocess" not in ast.unparse(called)
+    return "layers[" in ast.unparse(called) or (isinstance(called, ast.Name) and called.id in layers)
+
+
+def test_one_module_loops_over_the_layers() -> None:
+    assert {named(path) for path in SOURCES if loops_over_layers(path.read_text())} == {"engine.py"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "for layer in depth:\n    state = model.walk.run(state, layer)",
+        "for number in range(12):\n    hidden = walk.layers[number](hidden)",
+        "for layer in encoder.layers:\n    hidden = layer(hidden)",
+        "while steps:\n    state = backend.run(state, steps.pop())",
+    ],
+)
+def test_another_loop_would_be_noticed(source: str) -> None:
+    assert loops_over_layers(source)
+
+
+# Inference that others cannot feel
+
+INFERENCE = ["engine.py", "route.py", "state.py", "model.py", "encoders/walk.py", "encoders/attention.py"]
+INFERENCE += ["encoders/shadows.py", "evaluation/record.py", "evaluation/replay.py"]
+INFERENCE += [named(path) for path in SOURCES if room(path) in ("answers", "exits", "heads", "reducers")]
+FELT = {"train", "eval", "evaluating", "setattr", "Lock", "RLock", "register_forward_hook", "set_attn_implementation"}
+
+
+def felt(source: str) -> list[str]:
+    """Calls and assignments that change a model for others: its mode, its methods, its hooks."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            found += [name] if name in FELT else []
+        for target in getattr(node, "targets", []):
+            if isinstance(target, ast.Attribute) and target.attr in ("training", "forward"):
+                found.append(target.attr)
+    return found
+
+
+@pytest.mark.parametrize("name", INFERENCE)
+def test_inference_changes_nothing_that_others_see(name: str) -> None:
+    assert not felt((ROOT / name).read_text())
+
+
+@pytest.mark.parametrize(
+    "source", ["model.eval()", "with evaluating(model):\n    pass", "layer.forward = ours", "module.training = False"]
+)
+def test_a_change_would_be_noticed(source: str) -> None:
+    assert felt(source)

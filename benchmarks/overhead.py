@@ -1,0 +1,148 @@
+"""What an answer costs beside its layers: Python calls and time, here and at another commit; and full depth beside
+transformers' own forward.
+
+    python -m benchmarks.overhead --before /path/to/a/checkout/of/the/commit/before
+
+One thread, process time, medians of rounds that take turns. Models are random: only their shapes matter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.early_exit import machine, said_command
+
+ROUNDS, CALLS = 9, 60
+
+
+def small() -> Any:
+    """Three layers of width 32 with a head after each but the last: hardly any work but the overhead."""
+    return adopted(hidden_size=32, num_hidden_layers=3, num_attention_heads=2, intermediate_size=64)
+
+
+def adopted(**shape: int) -> Any:
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification
+
+    from paredown import AdaptiveModel
+
+    try:
+        from paredown.registry import answers
+
+        kind = answers.make("single_label")
+    except ImportError:  # the commit before has its kinds elsewhere
+        from paredown.kinds import KINDS
+
+        kind = KINDS["single_label"]
+    torch.manual_seed(0)
+    model = AdaptiveModel(BertForSequenceClassification(BertConfig(vocab_size=1000, **shape)).eval(), None, kind)
+    model.grow_heads("linear")
+    return model.eval()
+
+
+def row(tokens: int) -> dict[str, Any]:
+    import torch
+
+    ids = torch.randint(5, 1000, (1, tokens), generator=torch.Generator().manual_seed(0))
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def python_calls(function: Callable[[], Any]) -> int:
+    """Calls of Python functions, torch's included."""
+    for _ in range(3):
+        function()
+    profile = cProfile.Profile(builtins=False)
+    profile.runcall(function)
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+def seconds(function: Callable[[], Any], calls: int = CALLS) -> float:
+    start = time.process_time()
+    for _ in range(calls):
+        function()
+    return (time.process_time() - start) / calls
+
+
+def of_this_tree() -> dict[str, Any]:
+    """Calls and microseconds of an answer of one row under an exit rule, and of the bare model it is made of."""
+    import torch
+
+    from paredown import Plan
+
+    torch.set_num_threads(1)
+    model, inputs, plan = small(), row(16), Plan(exit="entropy:0.0")  # nobody leaves early
+
+    def stock() -> None:
+        with torch.inference_mode():
+            model.stock(**inputs)
+
+    def ours() -> None:
+        model.answer(inputs, plan)
+
+    calls = {"answer": python_calls(ours), "stock": python_calls(stock)}
+    rounds = [(seconds(ours), seconds(stock)) for _ in range(ROUNDS + 1)][1:]
+    times = {
+        "answer": 1e6 * statistics.median(r[0] for r in rounds),
+        "stock": 1e6 * statistics.median(r[1] for r in rounds),
+    }
+    return {"python_calls": calls, "microseconds": {name: round(value, 1) for name, value in times.items()}}
+
+
+def full_depth(tokens: int) -> dict[str, float]:
+    """A row through a 12x384 encoder at full depth, ours and transformers' own."""
+    import torch
+
+    from paredown import Plan
+
+    torch.set_num_threads(1)
+    model = adopted(hidden_size=384, num_hidden_layers=12, num_attention_heads=12, intermediate_size=1536)
+    inputs, plan, ratios, times = row(tokens), Plan(), [], []
+
+    def stock() -> None:
+        with torch.inference_mode():
+            model.stock(**inputs)
+
+    for turn in range(2 * ROUNDS + 1):
+        ours, theirs = seconds(lambda: model.answer(inputs, plan), 10), seconds(stock, 10)
+        if turn:
+            ratios.append(ours / theirs)
+            times.append(theirs)
+    return {
+        "tokens": tokens,
+        "ratio": round(statistics.median(ratios), 4),
+        "stock_ms": round(1e3 * statistics.median(times), 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--before", type=Path, help="a checkout of the commit to compare with")
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
+    parser.add_argument("--one", action="store_true", help="measure this tree alone and print JSON")
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(of_this_tree()))
+        return
+    trees = {"now": Path(__file__).parent.parent} | ({"before": args.before} if args.before else {})
+    found: dict[str, Any] = {"command": said_command("-m benchmarks.overhead"), **machine()}
+    for name, tree in trees.items():
+        code = f"import sys; sys.path[:0] = [{str(tree)!r}, {str(trees['now'])!r}]; sys.argv = ['', '--one']; "
+        code += f"import runpy; runpy.run_path({str(Path(__file__))!r}, run_name='__main__')"
+        shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd="/")
+        found[name] = json.loads(shown.stdout.splitlines()[-1])
+    found["full_depth"] = [full_depth(tokens) for tokens in (16, 32, 128)]
+    args.out.write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
