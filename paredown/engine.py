@@ -35,6 +35,9 @@ class Backend(Protocol):
     def finish(self, hidden: Tensor) -> Tensor:
         """What heads and selectors read of hidden states: families that normalise once at the end do it here."""
 
+    def stock_logits(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """What the model's own classifier answers for the last hidden states."""
+
 
 class Observer:
     """Sees the state before and after every layer; what it returns goes on."""
@@ -119,7 +122,7 @@ def answer(network: Network, route: Route, batch: Batch, bounds: Tensor | None =
     """Answer a padded batch. `bounds` [units, steps] gives each unit its own; default: the route's."""
     state = network.embed(batch, joinable=route.drops_tokens)
     observer = Answering(network, route)
-    run_steps(network.walk, route.steps, state if bounds is None else state.bounded(bounds), observer)
+    run_steps(network.backend, route.steps, state if bounds is None else state.bounded(bounds), observer)
     return observer.answer()
 
 
@@ -191,7 +194,7 @@ def trace(network: Network, plan: Plan, batch: Batch, observer: Observer | None 
     tracing = _Tracing(network, observer)
     with torch.set_grad_enabled(learning):
         state = network.embed(batch, joinable=drops or route.drops_tokens)
-        run_steps(network.walk, route.steps, state, tracing)
+        run_steps(network.backend, route.steps, state, tracing)
     last = route.steps[-1]
     stock = network.classifier_logits(tracing.tokens[last], state.answer_mask)
     found = Trace({}, {}, stock, network.kind.answer_mask(batch), last.layer)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from paredown.answers import Kind
+    from paredown.engine import Backend
 
 ALIGNMENT = 64  # bytes; where torch's own allocations start
 MOST_ROUTES = 256  # that are kept; methods that draw a depth at random make many
@@ -62,6 +63,7 @@ class Network(nn.Module):
         super().__init__()
         self.stock, self.kind = stock, kind
         self.walk = Walk(stock)
+        self.backend: Backend = self.walk  # what runs the layers; another must give the same answers
         self._routes: dict[Plan, Route] = {}
         self.grown = nn.ModuleList()  # layers that were appended to the encoder's own
         self.grown_like: tuple[int, ...] = ()  # the layer each of them began as
@@ -87,7 +89,7 @@ class Network(nn.Module):
 
     def embed(self, batch: dict[str, Tensor], joinable: bool = False, first: int = 0) -> State:
         """The batch before its first layer, with what may be answered in it."""
-        state = self.walk.embed(batch, joinable, first)
+        state = self.backend.embed(batch, joinable, first)
         return state.asking(self.kind.answer_mask(batch)) if self.kind.per_token or self.kind.grouped else state
 
     def tokens(self, state: State) -> Tokens:
@@ -106,7 +108,7 @@ class Network(nn.Module):
 
     def head_logits(self, head: Any, tokens: Tokens, answer_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Logits of a head, and the learned estimate of their being wrong."""
-        feature = head.feature(tokens.map(self.walk.finish))
+        feature = head.feature(tokens.map(self.backend.finish))
         logits = head.score(feature)
         if answer_mask is not None:
             logits = self.kind.ruled_out(logits, answer_mask)
@@ -118,7 +120,7 @@ class Network(nn.Module):
 
     def classifier_logits(self, tokens: Tokens, answer_mask: Tensor | None) -> Tensor:
         """Logits of the model's own classifier."""
-        logits = self.walk.stock_logits(tokens.hidden, tokens.mask)
+        logits = self.backend.stock_logits(tokens.hidden, tokens.mask)
         return logits if answer_mask is None else self.kind.ruled_out(logits, answer_mask)
 
     def head_after(self, layer: int) -> Any:

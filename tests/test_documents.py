@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from paredown.cli import COMMANDS, command
 from paredown.registry import answers, exits, heads, methods, reducers
 from tests.contracts import test_answers as answers_contract
 from tests.contracts import test_exits as contract
-from tests.families import tiny
+from tests.families import adaptive, batch, tiny
 
 ROOT = Path(__file__).parent.parent
 
@@ -49,7 +50,7 @@ def test_the_readme_example_is_short() -> None:
 def test_the_worked_exit_rule_keeps_the_contract(monkeypatch: Any, tmp_path: Path) -> None:
     """CONTRIBUTING's rule, registered for a moment, goes through what every rule goes through."""
     monkeypatch.setattr(exits, "_classes", dict(exits._classes))
-    source, _ = blocks("CONTRIBUTING.md")
+    source, _, _ = blocks("CONTRIBUTING.md")
     (tmp_path / "gini.py").write_text(source, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     importlib.import_module("gini")
@@ -70,7 +71,7 @@ def test_the_worked_exit_rule_keeps_the_contract(monkeypatch: Any, tmp_path: Pat
 def test_the_worked_kind_of_answer_keeps_the_contract(monkeypatch: Any, tmp_path: Path) -> None:
     """CONTRIBUTING's kind, registered for a moment, goes through what every kind goes through."""
     monkeypatch.setattr(answers, "_classes", dict(answers._classes))
-    _, source = blocks("CONTRIBUTING.md")
+    _, source, _ = blocks("CONTRIBUTING.md")
     (tmp_path / "ranking.py").write_text(source, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     importlib.import_module("ranking")
@@ -84,6 +85,18 @@ def test_the_worked_kind_of_answer_keeps_the_contract(monkeypatch: Any, tmp_path
         len(found.label) == 2
         and found.scores[found.label[0]] >= found.scores[found.label[1]] == sorted(found.scores.values())[-2]
     )
+
+
+def test_the_worked_backend_gives_the_answers_of_the_reference(monkeypatch: Any, tmp_path: Path) -> None:
+    *_, source = blocks("CONTRIBUTING.md")
+    (tmp_path / "debug_backend.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    model, inputs = adaptive("bert", plan="entropy:0.9"), batch(99, [5, 3, 9, 7])
+    wanted = model.answer(inputs)
+    model.backend = importlib.import_module("debug_backend").Debug(model.walk, seconds=0.001)
+    found = model.answer(inputs)
+    assert torch.equal(found.logits, wanted.logits) and torch.equal(found.layers, wanted.layers)
+    assert model.backend.rows.total() == wanted.layers.sum()
 
 
 PAGES = [

@@ -298,7 +298,7 @@ class _Outputs:
         batch = collate(rows, model.tokenizer.pad_token_id, model.device)
         labels = batch.pop("labels", None)
         seen = Recording(model)
-        run_steps(model.walk, self.route.steps, model.embed(batch, joinable=self.route.drops_tokens), seen)
+        run_steps(model.backend, self.route.steps, model.embed(batch, joinable=self.route.drops_tokens), seen)
         found = {"lengths": torch.tensor([len(one) for one in flat(rows)])}
         for evidence in seen.evidence:
             found[f"{LOGITS}{evidence.step}"] = _padded(evidence.logits.float(), self.width, RULED_OUT)
