@@ -79,7 +79,7 @@ def recorded(weights: Path, data: Path) -> Any:
     model.grow_heads(heads.make("linear"))
     rows = model.encode(list(tasks.make("sst-2").read(data, "dev")), 64)
     seen = record(model, rows)
-    return dataclasses.replace(seen, doubt={step: torch.rand(len(seen), 1) for step in seen.stops})
+    return dataclasses.replace(seen, error_probability={step: torch.rand(len(seen), 1) for step in seen.stops})
 
 
 def at_speeds(rule: Any, count: int) -> list[Any]:

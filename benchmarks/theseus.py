@@ -134,7 +134,7 @@ class Distilled:
         trace = model.trace(batch)
         with torch.no_grad():
             taught = self.teacher.trace(batch).final
-        imitation = model.kind.distill(trace.final, taught, trace.counts, 2.0)
+        imitation = model.kind.distill(trace.final, taught, trace.answer_mask, 2.0)
         return 0.5 * self.usual.task_loss(model, trace.final, batch) + 0.5 * imitation
 
 

@@ -152,9 +152,9 @@ class Trace:
     """The logits of every head, with gradients."""
 
     logits: dict[int, Tensor]  # by layer number, in the order the layers ran
-    doubt: dict[int, Tensor]  # likewise, where the model has learned to doubt
+    error_probability: dict[int, Tensor]  # likewise, where the model estimates it
     stock: Tensor  # of the model's own classifier at the end
-    counts: Tensor  # [rows, tokens, …] tokens whose answer counts; of a choice [questions, options]
+    answer_mask: Tensor  # [rows, tokens, …] tokens whose answer counts; of a choice [questions, options]
     last: int  # number of the last layer run
 
     @property
@@ -200,7 +200,7 @@ def trace(network: Network, plan: Plan, batch: Batch, observer: Observer | None 
     found = Trace({}, {}, stock, network.kind.answer_mask(batch), last.layer)
     for step, tokens in tracing.tokens.items():
         if step.head is not None:
-            found.logits[step.layer], doubt = network.head_logits(step.head, tokens, state.answer_mask)
-            if doubt is not None:
-                found.doubt[step.layer] = doubt
+            found.logits[step.layer], estimate = network.head_logits(step.head, tokens, state.answer_mask)
+            if estimate is not None:
+                found.error_probability[step.layer] = estimate
     return found

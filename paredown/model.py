@@ -105,7 +105,7 @@ class AdaptiveModel(ForPipelines, Network):
 
     @property
     def body(self) -> frozenset[str]:
-        """Names of the encoder's parameters (not of its classifier, the heads or the doubt)."""
+        """Names of the encoder's parameters (not of its classifier, the heads or the error probability)."""
         ours = set(self.walk.body())
         return frozenset(name for name, parameter in self.named_parameters() if parameter in ours)
 

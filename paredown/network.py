@@ -1,4 +1,4 @@
-"""Network: an encoder and what was added to it (layers, heads, learned doubt, selectors). Parameters, nothing else."""
+"""Network: an encoder and what was added to it (layers, heads, error probability, selectors): parameters."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Network(nn.Module):
         self.poolers: dict[int, nn.Linear] = {}  # pre-trained for single layers: what pooler heads begin as
         self.head: Any = None  # the spec all heads were built from
         self.heads = nn.ModuleDict()  # by layer number
-        self.doubt: nn.Linear | None = None  # learned estimate of a head being wrong, shared by all heads
+        self.error_probability: nn.Linear | None = None  # learned estimate of a head being wrong, shared by all heads
         self.selectors = nn.ModuleDict()  # by number of the layer before which they choose tokens
         # What a method needs while it trains: part of checkpoints, never of a bundle, dropped when the method is done.
         self.companions = nn.ModuleDict()
@@ -103,8 +103,8 @@ class Network(nn.Module):
         tokens, mask = self.tokens(state), state.answer_mask
         if step.head is None:
             return Evidence(self.kind, self.classifier_logits(tokens, mask), step.number, mask)
-        logits, doubt = self.head_logits(step.head, tokens, mask)
-        return Evidence(self.kind, logits, step.number, mask, doubt)
+        logits, estimate = self.head_logits(step.head, tokens, mask)
+        return Evidence(self.kind, logits, step.number, mask, estimate)
 
     def head_logits(self, head: Any, tokens: Tokens, answer_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Logits of a head, and the learned estimate of their being wrong."""
@@ -112,11 +112,11 @@ class Network(nn.Module):
         logits = head.score(feature)
         if answer_mask is not None:
             logits = self.kind.ruled_out(logits, answer_mask)
-        if self.doubt is None:
+        if self.error_probability is None:
             return logits, None
-        read = feature[:, :1] if self.kind.windowed else feature  # one doubt of the window
-        doubt = self.doubt(read).float().sigmoid().flatten(1)
-        return logits, doubt if answer_mask is None else self.kind.averaged(doubt, answer_mask)
+        read = feature[:, :1] if self.kind.windowed else feature  # one estimate for the window
+        estimate = self.error_probability(read).float().sigmoid().flatten(1)
+        return logits, estimate if answer_mask is None else self.kind.averaged(estimate, answer_mask)
 
     def classifier_logits(self, tokens: Tokens, answer_mask: Tensor | None) -> Tensor:
         """Logits of the model's own classifier."""
@@ -192,17 +192,17 @@ class Network(nn.Module):
             self.heads[str(layer)] = self._ready(head)
         self._routes.clear()
 
-    def grow_doubt(self) -> None:
+    def grow_error_probability(self) -> None:
         """Let the model learn to foresee its heads' errors, for the learned exit rule."""
         if not self.heads:
-            raise BadSetting("grow heads before doubt: it reads what the heads read")
-        if self.doubt is None:
+            raise BadSetting("grow heads before the error probability: it reads what the heads read")
+        if self.error_probability is None:
             head: Any = next(iter(self.heads.values()))
-            self.doubt = self._ready(nn.Linear(head.size, 1))
+            self.error_probability = self._ready(nn.Linear(head.size, 1))
             self._routes.clear()
 
     def drop_heads(self) -> None:
-        self.head, self.doubt = None, None
+        self.head, self.error_probability = None, None
         self.heads = nn.ModuleDict()
         self._routes.clear()
 

@@ -39,7 +39,7 @@ class ExitRule(Protocol):
     def answer(self, evidence: Evidence, memory: Memory) -> Tensor:
         """The logits a row leaves with; `memory` is as it was before this head spoke."""
 
-    def check(self, kind: Kind, asked: tuple[int, ...], has_doubt: bool) -> None:
+    def check(self, kind: Kind, asked: tuple[int, ...], has_error_probability: bool) -> None:
         """Raise BadPlan where the rule makes no sense; `asked` are the counts of layers run when it is asked."""
 
 

@@ -97,5 +97,5 @@ def make_route(plan: Plan, network: Network) -> Route:
         asked = tuple(step.number for step in steps if step.asked and not step.last)
         if not asked:
             raise BadPlan("the plan has an exit rule, but no layer on its way has a head; train exits first")
-        plan.exit.check(network.kind, asked, network.doubt is not None)
+        plan.exit.check(network.kind, asked, network.error_probability is not None)
     return Route(plan, tuple(steps))

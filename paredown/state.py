@@ -301,8 +301,10 @@ class Evidence:
     kind: Kind
     logits: Tensor  # [rows, labels], or [rows, tokens, labels] where every token is answered; [questions, options]
     step: int  # layers run so far, from 1
-    counts: Tensor | None = None  # what may be answered, [rows, tokens, …] or [questions, options]; None: every label
-    doubt: Tensor | None = None  # [rows, 1 or tokens] learned estimate of being wrong, 0..1; None without one
+    answer_mask: Tensor | None = (
+        None  # what may be answered, [rows, tokens, …] or [questions, options]; None: every label
+    )
+    error_probability: Tensor | None = None  # [rows, 1 or tokens] as the model estimates it; None where it does not
 
     @cached_property
     def log_probs(self) -> Tensor:
@@ -312,7 +314,7 @@ class Evidence:
     @property
     def classes(self) -> int | Tensor:
         """How many there are; [rows, 1 or items] where that differs: the tokens or options that may be it."""
-        return self.kind.classes(self.log_probs, self.counts)
+        return self.kind.classes(self.log_probs, self.answer_mask)
 
     @cached_property
     def predicted(self) -> Tensor:
@@ -321,8 +323,8 @@ class Evidence:
 
     def least(self, values: Tensor) -> Tensor:
         """[rows] of [rows, items]: the least over the items that count, +inf where none does, NaN where one is NaN."""
-        if self.counts is not None and self.kind.per_word:
-            values = values.masked_fill(~self.counts, float("inf"))
+        if self.answer_mask is not None and self.kind.per_word:
+            values = values.masked_fill(~self.answer_mask, float("inf"))
         return values.amin(1)
 
     def saying(self, logits: Tensor) -> Evidence:

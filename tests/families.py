@@ -125,7 +125,7 @@ def adaptive(
     seed: int = 0,
     **changes: Any,
 ) -> AdaptiveModel:
-    """A tiny model with heads and doubt, random but large enough for rows to leave at different layers."""
+    """A tiny model with heads and an error probability, random but varied: rows leave at different layers."""
     made, chance = _adopted(family, kind, head, seed, **{"num_labels": outputs(kind), **changes})
     torch.set_rng_state(chance)
     model = copied(made)
@@ -140,10 +140,10 @@ def _adopted(family: str, kind: str, head: Any, seed: int, **changes: Any) -> tu
     model = AdaptiveModel(tiny(family, getattr(transformers, of_kind.auto_class), seed, **changes), None, of_kind)
     if head is not None:
         model.grow_heads(head)
-        model.grow_doubt()
-        assert model.doubt is not None
+        model.grow_error_probability()
+        assert model.error_probability is not None
         with torch.no_grad():
-            for place, module in enumerate((*model.heads.values(), model.doubt)):
+            for place, module in enumerate((*model.heads.values(), model.error_probability)):
                 for parameter in module.parameters():
                     # Heads half alike agree now and then, so that rules which wait for agreement can leave too.
                     alike, own = (torch.Generator().manual_seed(seed + part) for part in (0, 1 + place))

@@ -62,7 +62,7 @@ def test_a_save_that_fails_leaves_the_old_bundle(
     model.save_pretrained(tmp_path / "bundle")
     before = tree(tmp_path)
     model.plan = Plan(exit="entropy:0.1")
-    for module, step in ((bundle, "save_file"), (bundle, "sha256"), (saving, "sync")):
+    for module, step in ((bundle, "save_file"), (bundle.format, "sha256"), (saving, "sync")):
         with monkeypatch.context() as broken:
             broken.setattr(module, step, lambda *args, **kwargs: 1 / 0)
             with pytest.raises(ZeroDivisionError):

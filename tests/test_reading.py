@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from paredown import AdaptiveModel
-from paredown.bundle import FACTS, _seal
+from paredown.bundle import FACTS
+from paredown.bundle.format import _sealed
 from paredown.cli import main
 from paredown.errors import BadBundle, BadSetting
 from paredown.model import Reading
@@ -87,7 +88,7 @@ def test_bundles_that_do_not_say_are_read_as_ever(model: AdaptiveModel, tmp_path
 def rewrite(bundle: Path, reading: Any) -> None:
     """Another `reading` in a bundle's facts, or none, under a seal that fits."""
     facts = json.loads((bundle / FACTS).read_text())
-    del facts["sha256"][FACTS], facts["reading"]
+    del facts["sha256"][FACTS]
+    facts.pop("reading", None)
     facts |= {} if reading is None else {"reading": reading}
-    facts["sha256"][FACTS] = _seal(facts)
-    (bundle / FACTS).write_text(json.dumps(facts))
+    (bundle / FACTS).write_text(_sealed(facts))

@@ -198,7 +198,7 @@ def _outcome(
         return ["full depth" if rule is None else str(rule) for rule in files.rules()], files.names()
     if checkpoints:
         return ["full depth", str(plan)], [FILE]
-    swept = fitting_rules(wanted, model.kind, _asked(model, plan), model.doubt is not None, plan.exit)
+    swept = fitting_rules(wanted, model.kind, _asked(model, plan), model.error_probability is not None, plan.exit)
     drawn = (PICTURES if swept else PICTURES[:1]) if can_draw() else ()
     names = ["evaluation.json", "curves.csv", *[f"{name}.{ending}" for name in drawn for ending in ("png", "svg")]]
     names += questions.files if (questions := ASKED.get(model.kind.name)) else ()

@@ -47,7 +47,7 @@ def of_bundle(source: str) -> dict[str, Any]:
         "head": None if model.head is None else heads.to_json(model.head),
         "head_layers": list(model.head_layers),
         "head_parameters": _added(model),
-        "doubt": model.doubt is not None,
+        "doubt": model.error_probability is not None,
         "selector_layers": list(model.selector_layers),
         "selector_size": model.selector_size,
         "plan": model.plan.to_json(),

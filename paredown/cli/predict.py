@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from paredown.answers import Prediction, flat
 from paredown.answers._length import check_length
-from paredown.bundle import FACTS, sha256
+from paredown.bundle import FACTS
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_forecast, print_json, results
 from paredown.cli._data import AnswerKind, Header, PairColumn
 from paredown.cli._data import TextColumn as Text
@@ -38,6 +38,7 @@ from paredown.model import AdaptiveModel, Reading
 from paredown.plan import Plan
 from paredown.registry import answers
 from paredown.system.memory import is_out_of_memory
+from paredown.system.saving import sha256
 from paredown.system.signals import Signals
 from paredown.tasks.race import letter
 

@@ -61,7 +61,7 @@ def _points(record: Record, rule: Any, metric: Metric, bill: Bill) -> list[dict[
 def _candidates(record: Record) -> list[Any]:
     """One rule, because the best of many on some rows is seldom the best on others: entropy where answers have
     probabilities, else patience at several tolerances."""
-    if suits(Entropy(), record.kind, tuple(record.stops[:-1]), bool(record.doubt)):
+    if suits(Entropy(), record.kind, tuple(record.stops[:-1]), bool(record.error_probability)):
         return [Entropy()]
     spread = record.logits[record.stops[-1]].std().item()
     return [Patience(1, tolerance=max(share * spread, 1e-6)) for share in TOLERANCES]

@@ -60,7 +60,7 @@ class Cost:
     start: Work  # embeddings: 0 but for families that project them
     layers: tuple[Work, ...]  # the encoder's own
     classifier: Work  # the model's own, its pooler included
-    heads: dict[int, Work]  # by layer number, doubt included
+    heads: dict[int, Work]  # by layer number, the error probability included
     selectors: dict[int, Work] = field(default_factory=dict)  # what chooses tokens before a layer, by layer number
     watching: dict[int, Work] = field(default_factory=dict)  # a layer's attention, beyond the layer itself
     padded_to: int | None = None  # count every row as this long, as tools that pad to a fixed length do

@@ -202,7 +202,7 @@ def dynamic_points(
     for rule in rules:
         fitting = fitted(rule, seen.kind)
         try:
-            fitting.check(seen.kind, asked, bool(seen.doubt))
+            fitting.check(seen.kind, asked, bool(seen.error_probability))
         except BadPlan as error:
             left_out.append(f"{rule.name} is left out: {error}")
             continue

@@ -35,10 +35,12 @@ log = logging.getLogger(__name__)
 class Record:
     kind: Kind
     logits: dict[int, Tensor]  # by layers run; the largest is the answer at full depth
-    doubt: dict[int, Tensor]  # likewise, where the model has learned to doubt
+    error_probability: dict[int, Tensor]  # likewise, where the model estimates it
     labels: Tensor | None
     lengths: Tensor  # [rows] tokens; questions have a row for each option
-    counts: Tensor | None = None  # [rows, tokens, …] where every token is answered, [questions, options] of a choice
+    answer_mask: Tensor | None = (
+        None  # [rows, tokens, …] where every token is answered, [questions, options] of a choice
+    )
     plan: Plan = field(default_factory=Plan)  # the depth and the reducer this was recorded with; it has no exit rule
     dropped_to: Tensor | None = None  # [rows, layers run] tokens left in each layer; None: all
     group: Tensor | None = None  # [rows] the question of each row, where several rows are its options
@@ -76,8 +78,8 @@ class Record:
     def tensors(self) -> dict[str, Tensor]:
         """All there are, by their names in a file."""
         found: dict[str, Tensor | None] = {f"{LOGITS}{step}": value for step, value in self.logits.items()}
-        found |= {f"{ERRORS}{step}": value for step, value in self.doubt.items()}
-        found |= {"labels": self.labels, "lengths": self.lengths, "answer_mask": self.counts}
+        found |= {f"{ERRORS}{step}": value for step, value in self.error_probability.items()}
+        found |= {"labels": self.labels, "lengths": self.lengths, "answer_mask": self.answer_mask}
         found |= {"dropped_to": self.dropped_to, "group": self.group}
         return {name: value for name, value in found.items() if value is not None}
 
@@ -154,7 +156,9 @@ class Record:
     def evidence(self, layer: int) -> Evidence:
         """What an exit rule sees after so many layers; kept, so that what it computes of it is computed once."""
         if layer not in self._evidence:
-            evidence = Evidence(self.kind, self.logits[layer], layer, self.counts, self.doubt.get(layer))
+            evidence = Evidence(
+                self.kind, self.logits[layer], layer, self.answer_mask, self.error_probability.get(layer)
+            )
             self._evidence[layer] = evidence
         return self._evidence[layer]
 
@@ -289,7 +293,9 @@ class _Outputs:
         self.model, self.route = model, model.route(plan)
         options = max(len(row.options) for row in rows) or None
         self.width = max(map(len, rows)) if model.kind.per_token else options
-        self.per_word = self.width if model.kind.per_word else None  # only these have a doubt for each token
+        self.per_word = (
+            self.width if model.kind.per_word else None
+        )  # only these have an error probability for each token
         self.labelled = not model.kind.windowed and all(row.label is not None for row in rows)
 
     @torch.no_grad()
@@ -302,8 +308,8 @@ class _Outputs:
         found = {"lengths": torch.tensor([len(one) for one in flat(rows)])}
         for evidence in seen.evidence:
             found[f"{LOGITS}{evidence.step}"] = _padded(evidence.logits.float(), self.width, RULED_OUT)
-            if evidence.doubt is not None:
-                found[f"{ERRORS}{evidence.step}"] = _padded(evidence.doubt.float(), self.per_word)
+            if evidence.error_probability is not None:
+                found[f"{ERRORS}{evidence.step}"] = _padded(evidence.error_probability.float(), self.per_word)
         if self.labelled and labels is not None:
             found["labels"] = _padded(labels, self.per_word, IGNORED)
         if self.width is not None:

@@ -120,7 +120,7 @@ def _check(record: Record, rule: Any) -> None:
     asked = tuple(record.stops[:-1])
     if not asked:
         raise BadPlan("no layer before the last has a head, so there is no exit to replay")
-    rule.check(record.kind, asked, bool(record.doubt))
+    rule.check(record.kind, asked, bool(record.error_probability))
 
 
 def replay(record: Record, rule: Any) -> Replay:

@@ -146,7 +146,7 @@ def evaluate(
     if not seen.labelled:
         raise BadInput("every row needs a label to be evaluated")
     seen.check_finite()
-    swept = fitting_rules(rules, seen.kind, tuple(seen.stops[:-1]), bool(seen.doubt), plan.exit)
+    swept = fitting_rules(rules, seen.kind, tuple(seen.stops[:-1]), bool(seen.error_probability), plan.exit)
     cost = Cost.of(model, plan) if paper is None else Cost.of_paper(paper, model.config, grown=len(model.grown))
     judge = _Judge(seen, measure, Bill(seen, cost), resamples, seed)
     curves = {str(rule.name): judge.curve(rule, speeds) for rule in swept}
@@ -222,7 +222,7 @@ class _Judge:
 
 
 def fitting_rules(
-    rules: str | Sequence[Any], kind: Kind, asked: tuple[int, ...], has_doubt: bool, own: Any = None
+    rules: str | Sequence[Any], kind: Kind, asked: tuple[int, ...], has_error_probability: bool, own: Any = None
 ) -> list[Any]:
     """The rules to sweep: those named, which must suit the answers; of "all", those that do and have a knob to turn.
 
@@ -232,20 +232,20 @@ def fitting_rules(
     if rules == "all":
         mine = {} if own is None else {own.name: own}
         known = [mine.get(name) or exits.make(name) for name in exits.names()] if asked else []
-        return [rule for rule in known if rule.knob and suits(rule, kind, asked, has_doubt)]
+        return [rule for rule in known if rule.knob and suits(rule, kind, asked, has_error_probability)]
     found = [exits.of(rule) for rule in ([rules] if isinstance(rules, str) else rules)]
     if len({rule.name for rule in found}) < len(found):
         raise BadSetting("every rule can be swept once; two have the same name")
     if found and not asked:
         raise BadPlan(f"no layer before the last has a head, so {found[0].name} would never be asked")
     for rule in found:
-        rule.check(kind, asked, has_doubt)
+        rule.check(kind, asked, has_error_probability)
     return found
 
 
-def suits(rule: Any, kind: Kind, asked: tuple[int, ...], has_doubt: bool) -> bool:
+def suits(rule: Any, kind: Kind, asked: tuple[int, ...], has_error_probability: bool) -> bool:
     try:
-        rule.check(kind, asked, has_doubt)
+        rule.check(kind, asked, has_error_probability)
     except BadPlan:
         return False
     return True

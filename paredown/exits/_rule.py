@@ -54,7 +54,7 @@ class Rule(Knob, ABC):
     def answer(self, evidence: Evidence, memory: Memory) -> Tensor:
         return evidence.logits
 
-    def check(self, kind: Kind, asked: tuple[int, ...], has_doubt: bool) -> None:
+    def check(self, kind: Kind, asked: tuple[int, ...], has_error_probability: bool) -> None:
         value = getattr(self, self.knob, None)
         if isinstance(value, tuple) and len(value) < max(asked):
             raise BadPlan(
@@ -66,8 +66,8 @@ class Rule(Knob, ABC):
 class ProbabilityRule(Rule):
     """Base of the rules that read probabilities, so that they refuse answers that have none."""
 
-    def check(self, kind: Kind, asked: tuple[int, ...], has_doubt: bool) -> None:
-        super().check(kind, asked, has_doubt)
+    def check(self, kind: Kind, asked: tuple[int, ...], has_error_probability: bool) -> None:
+        super().check(kind, asked, has_error_probability)
         _check_probabilities(kind)
 
 

@@ -16,17 +16,19 @@ from paredown.state import Evidence, Memory
 @exits.register("learned")
 @dataclass(frozen=True)
 class Learned(UncertaintyRule):
-    threshold: PerLayer = 0.1  # leave when the learned doubt, 0..1, is strictly below; 0 never, 1 nearly at once
+    threshold: PerLayer = 0.1  # leave when the error probability is strictly below; 0 never, 1 nearly at once
 
     def certainty(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
-        if evidence.doubt is None:
-            raise BadPlan(NO_DOUBT)
-        return evidence.least(-evidence.doubt.float()), memory
+        if evidence.error_probability is None:
+            raise BadPlan(NO_ERROR_PROBABILITY)
+        return evidence.least(-evidence.error_probability.float()), memory
 
-    def check(self, kind: Kind, asked: tuple[int, ...], has_doubt: bool) -> None:
-        super().check(kind, asked, has_doubt)
-        if not has_doubt:
-            raise BadPlan(NO_DOUBT)
+    def check(self, kind: Kind, asked: tuple[int, ...], has_error_probability: bool) -> None:
+        super().check(kind, asked, has_error_probability)
+        if not has_error_probability:
+            raise BadPlan(NO_ERROR_PROBABILITY)
 
 
-NO_DOUBT = "the learned rule needs a model that has learned to doubt: train one for it, or use another exit rule"
+NO_ERROR_PROBABILITY = (
+    "the learned rule needs a model that estimates its error probability: train one for it, or use another exit rule"
+)

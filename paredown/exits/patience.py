@@ -41,8 +41,8 @@ class Patience(Rule):
             agreed = (memory["agreed"] + 1) * same
         return evidence.least(agreed.float()), {"said": said, "agreed": agreed}
 
-    def check(self, kind: Kind, asked: tuple[int, ...], has_doubt: bool) -> None:
-        super().check(kind, asked, has_doubt)
+    def check(self, kind: Kind, asked: tuple[int, ...], has_error_probability: bool) -> None:
+        super().check(kind, asked, has_error_probability)
         if kind.numeric and self.tolerance is None:
             raise BadPlan("numbers are hardly ever equal: give patience a tolerance, as in patience:4,tolerance=0.1")
         if not kind.numeric and self.tolerance is not None:

@@ -46,14 +46,15 @@ class Recipe:
         """Say before training, not after it, that the exit rule makes no sense for the model's kind of answer."""
         if self.rule is not None:
             try:
-                exits.of(self.rule).check(model.kind, (1,), self.doubts or model.doubt is not None)
+                estimates = self.learns_error_probability or model.error_probability is not None
+                exits.of(self.rule).check(model.kind, (1,), estimates)
             except BadPlan as error:
                 raise BadSetting(
                     f"{self.name}: its rule {self.rule!r} does not fit; choose another rule: {error}"
                 ) from None
 
     @property
-    def doubts(self) -> bool:
+    def learns_error_probability(self) -> bool:
         """Whether the model learns to foresee its errors, as the learned exit rule needs."""
         return False
 

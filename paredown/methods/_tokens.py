@@ -108,7 +108,7 @@ class TokenRecipe(Recipe):
         answers = [trace.final, *trace.exits.values()]
         if trace.last in trace.logits:  # a head answers last: the model's own classifier learns along
             answers.append(trace.stock)
-        return torch.stack([self._loss(model, said, batch, trace.counts, taught) for said in answers]).mean()
+        return torch.stack([self._loss(model, said, batch, trace.answer_mask, taught) for said in answers]).mean()
 
     @torch.no_grad()
     def row_losses(self, model: AdaptiveModel, trace: Trace, batch: Batch, taught: Tensor | None) -> Tensor:
@@ -117,22 +117,22 @@ class TokenRecipe(Recipe):
             name: value for name, value in (("labels", batch.get("labels")), ("taught", taught)) if value is not None
         }
 
-        def loss(said: Tensor, counts: Tensor, known: Batch) -> Tensor:
+        def loss(said: Tensor, mask: Tensor, known: Batch) -> Tensor:
             alone = {name: value.unsqueeze(0) for name, value in known.items()}
-            return self._loss(model, said.unsqueeze(0), alone, counts.unsqueeze(0), alone.get("taught"))
+            return self._loss(model, said.unsqueeze(0), alone, mask.unsqueeze(0), alone.get("taught"))
 
         # Kinds of answer know only the mean over rows: so each row as a batch of its own, all at once.
-        return torch.vmap(loss)(trace.final, trace.counts, known)
+        return torch.vmap(loss)(trace.final, trace.answer_mask, known)
 
-    def _loss(self, model: AdaptiveModel, said: Tensor, batch: Batch, counts: Tensor, taught: Tensor | None) -> Tensor:
+    def _loss(self, model: AdaptiveModel, said: Tensor, batch: Batch, mask: Tensor, taught: Tensor | None) -> Tensor:
         if taught is None:
             return self.task_loss(model, said, batch)
-        return model.kind.distill(said, taught, counts, self.temperature)
+        return model.kind.distill(said, taught, mask, self.temperature)
 
 
 def learnable(name: str) -> bool:
-    """What may learn while tokens go; the doubt learns in methods of its own."""
-    return not name.startswith(("companions.", "doubt."))
+    """What may learn while tokens go; the error probability learns in methods of its own."""
+    return not name.startswith(("companions.", "error_probability."))
 
 
 @torch.no_grad()

@@ -60,7 +60,7 @@ DOCUMENTED: dict[str, Formula] = {
     "ensemble": _ensemble,
     "entropy": lambda rule, seen, before, knob: normalised_entropy(seen.log_probs, seen.classes) < knob,
     "entropy_nats": lambda rule, seen, before, knob: entropy(seen.log_probs) < knob,
-    "learned": lambda rule, seen, before, knob: seen.doubt < knob,  # type: ignore[operator]
+    "learned": lambda rule, seen, before, knob: seen.error_probability < knob,  # type: ignore[operator]
     "margin": _margin,
     "never": lambda rule, seen, before, knob: _everyone(seen, False),
     "patience": _patience,
@@ -73,8 +73,8 @@ def documented(rule: Any, seen: Evidence, before: Memory) -> Tensor:
     """[rows] True where every item that counts satisfies the rule's comparison."""
     knob = getattr(rule, rule.knob) if rule.knob else 0.0
     sure = DOCUMENTED[rule.name](rule, seen, before, knob[seen.step - 1] if isinstance(knob, tuple) else knob)
-    if seen.counts is not None and seen.kind.per_word and rule.name not in ("at_layer", "never"):
-        sure = sure | ~seen.counts
+    if seen.answer_mask is not None and seen.kind.per_word and rule.name not in ("at_layer", "never"):
+        sure = sure | ~seen.answer_mask
     return sure.all(1)
 
 
@@ -82,16 +82,16 @@ def with_oddities(heads: list[Evidence]) -> list[Evidence]:
     """Some rows answer NaN, are exactly undecided, or are answered nowhere."""
     found = []
     for head in heads:
-        logits, doubt, counts = head.logits.clone(), head.doubt, head.counts
-        assert doubt is not None
-        logits[0], doubt[0] = math.nan, math.nan
-        logits[1], doubt[1] = 0.0, 0.5
+        logits, error_probability, counts = head.logits.clone(), head.error_probability, head.answer_mask
+        assert error_probability is not None
+        logits[0], error_probability[0] = math.nan, math.nan
+        logits[1], error_probability[1] = 0.0, 0.5
         if head.kind.per_word:
             assert counts is not None
-            logits[2, -1], doubt[2, -1] = math.nan, math.nan  # one item of several
+            logits[2, -1], error_probability[2, -1] = math.nan, math.nan  # one item of several
             counts = counts.clone()
             counts[2], counts[3] = True, False
-        found.append(dataclasses.replace(head, logits=logits, doubt=doubt, counts=counts))
+        found.append(dataclasses.replace(head, logits=logits, error_probability=error_probability, answer_mask=counts))
     return found
 
 

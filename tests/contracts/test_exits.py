@@ -47,7 +47,9 @@ each_rule = pytest.mark.parametrize("rule", RULES, ids=str)
 each_pair = pytest.mark.parametrize("rule, kind", PAIRS)
 
 
-def evidence(kind: Kind, logits: Tensor, layer: int = 1, counts: Tensor | None = None, doubt: Any = None) -> Evidence:
+def evidence(
+    kind: Kind, logits: Tensor, layer: int = 1, counts: Tensor | None = None, error_probability: Any = None
+) -> Evidence:
     """Evidence from [rows, labels]; where every token is answered, two tokens that say the same."""
     if kind.per_word and logits.dim() == 2:
         logits = logits.unsqueeze(1).expand(-1, 2, -1)
@@ -55,8 +57,8 @@ def evidence(kind: Kind, logits: Tensor, layer: int = 1, counts: Tensor | None =
         logits = logits.unsqueeze(-1).expand(-1, -1, outputs(kind.name))
     if kind.per_token and counts is None:
         counts = kind.answer_mask({"attention_mask": torch.ones(logits.shape[:2])})
-    doubt = torch.full((len(logits), 1), 0.01) if doubt is None else doubt
-    return Evidence(kind, logits, layer, counts, doubt)
+    error_probability = torch.full((len(logits), 1), 0.01) if error_probability is None else error_probability
+    return Evidence(kind, logits, layer, counts, error_probability)
 
 
 def story(kind: Kind, rows: int, seed: int = 0, labels: int = 3, tokens: int = 4) -> list[Evidence]:
@@ -73,16 +75,20 @@ def story(kind: Kind, rows: int, seed: int = 0, labels: int = 3, tokens: int = 4
     now, heads = torch.zeros(shape), []
     for layer in range(1, HEADS + 1):
         now = now + torch.randn(shape, generator=noise) * 0.5
-        doubt = torch.rand(rows, tokens if kind.per_word else 1, generator=noise)
+        error_probability = torch.rand(rows, tokens if kind.per_word else 1, generator=noise)
         said = now * (1 + layer / 3)
         if counts is not None:
             said = kind.ruled_out(said[counts] if kind.grouped else said, counts)
-        heads.append(evidence(kind, said, layer, counts, doubt))
+        heads.append(evidence(kind, said, layer, counts, error_probability))
     return heads
 
 
 def of_rows(head: Evidence, rows: Tensor) -> Evidence:
-    parts = {name: value[rows] for name in ("logits", "counts", "doubt") if (value := getattr(head, name)) is not None}
+    parts = {
+        name: value[rows]
+        for name in ("logits", "answer_mask", "error_probability")
+        if (value := getattr(head, name)) is not None
+    }
     return replace(head, **parts)
 
 
@@ -163,8 +169,11 @@ def test_a_larger_speed_never_leaves_later(rule: Any, kind: Kind) -> None:
 
 @each_pair
 def test_speed_0_holds_for_the_surest_rows(rule: Any, kind: Kind) -> None:
-    # Always the same class, beyond what 32 bits can tell from certainty; the doubt is as low as it gets.
-    sure = [evidence(kind, torch.tensor([[1e4, 0.0]]), layer, doubt=torch.zeros(1, 1)) for layer in range(1, HEADS + 1)]
+    # Always the same class, beyond what 32 bits can tell from certainty; the error probability is as low as it gets.
+    sure = [
+        evidence(kind, torch.tensor([[1e4, 0.0]]), layer, error_probability=torch.zeros(1, 1))
+        for layer in range(1, HEADS + 1)
+    ]
     assert run(rule.at_speed(0), sure)[0].item() == HEADS
 
 
@@ -182,13 +191,13 @@ def test_rows_do_not_depend_on_their_neighbours(rule: Any, kind: Kind) -> None:
 @pytest.mark.parametrize("rule", [rule for rule in RULES if accepts(rule, answers.make("token_label"))], ids=str)
 def test_tokens_nobody_asks_about_do_not_matter(rule: Any) -> None:
     heads = story(answers.make("token_label"), rows=30, seed=3)
-    counts = heads[0].counts
+    counts = heads[0].answer_mask
     assert counts is not None
     other = []
     for head in heads:
-        assert head.doubt is not None
+        assert head.error_probability is not None
         logits = torch.where(counts.unsqueeze(-1), head.logits, -head.logits)
-        other.append(evidence(head.kind, logits, head.step, counts, torch.where(counts, head.doubt, 1.0)))
+        other.append(evidence(head.kind, logits, head.step, counts, torch.where(counts, head.error_probability, 1.0)))
     assert torch.equal(run(rule, heads)[0], run(rule, other)[0])
 
 
@@ -304,7 +313,7 @@ def test_top_entropy_over_all_classes_is_entropy() -> None:
     "rule", ["entropy:0", "entropy_nats:0", "top_entropy:0", "learned:0", "confidence:1", "margin:1", "ensemble:1"]
 )
 def test_the_cautious_end_of_a_threshold_is_never(rule: str) -> None:
-    head = evidence(answers.make("single_label"), torch.tensor([[1e4, 0.0]]), doubt=torch.zeros(1, 1))
+    head = evidence(answers.make("single_label"), torch.tensor([[1e4, 0.0]]), error_probability=torch.zeros(1, 1))
     assert not decide(exits.parse(rule), head)[0]
 
 
@@ -385,17 +394,17 @@ def test_ensemble_answers_with_the_mean() -> None:
 # Learned, fixed
 
 
-def test_learned_needs_a_model_that_doubts() -> None:
-    with pytest.raises(BadPlan, match="learned to doubt"):
+def test_learned_needs_a_model_that_estimates_its_errors() -> None:
+    with pytest.raises(BadPlan, match="estimates its error probability"):
         exits.parse("learned").check(answers.make("single_label"), ASKED, False)
-    with pytest.raises(BadPlan, match="learned to doubt"):
+    with pytest.raises(BadPlan, match="estimates its error probability"):
         exits.parse("learned").certainty(Evidence(answers.make("single_label"), torch.zeros(1, 2), 1), {})
 
 
 def test_learned_waits_for_every_token_that_counts() -> None:
     kind, counts = answers.make("token_label"), torch.tensor([[True, True, False]] * 2)
-    doubt = torch.tensor([[0.05, 0.05, 0.9], [0.05, 0.9, 0.05]])
-    leave, _ = decide(exits.parse("learned:0.1"), evidence(kind, torch.zeros(2, 3, 4), 1, counts, doubt))
+    error_probability = torch.tensor([[0.05, 0.05, 0.9], [0.05, 0.9, 0.05]])
+    leave, _ = decide(exits.parse("learned:0.1"), evidence(kind, torch.zeros(2, 3, 4), 1, counts, error_probability))
     assert leave.tolist() == [True, False]
 
 

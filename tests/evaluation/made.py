@@ -20,14 +20,18 @@ def sst2(rows: int = 872, layers: int = 12, seed: int = 0) -> Record:
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(0, 2, (rows,), generator=generator)
     ease = 1.9 + 1.35 * torch.randn(rows, generator=generator)
-    logits, doubt = {}, {}
+    logits, error_probability = {}, {}
     for layer in range(1, layers + 1):
         noise = torch.randn(rows, generator=generator) * 1.9 * (1 - layer / (layers + 2))
         right = (ease + noise) * (0.5 + layer / layers) * (2 * labels - 1)
         logits[layer] = torch.stack([-right, right], 1)
-        doubt[layer] = torch.exp(-right.abs()).unsqueeze(1)
+        error_probability[layer] = torch.exp(-right.abs()).unsqueeze(1)
     return Record(
-        answers.make("single_label"), logits, doubt, labels, torch.randint(5, 60, (rows,), generator=generator)
+        answers.make("single_label"),
+        logits,
+        error_probability,
+        labels,
+        torch.randint(5, 60, (rows,), generator=generator),
     )
 
 

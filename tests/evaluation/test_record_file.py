@@ -172,8 +172,8 @@ def test_another_format_is_named(tmp_path: Path) -> None:
     [
         {"labels": torch.zeros(4, dtype=torch.long)},
         {"lengths": torch.ones(6, dtype=torch.long)},
-        {"doubt": {1: torch.zeros(4, 1)}},
-        {"doubt": {99: torch.zeros(5, 1)}},
+        {"error_probability": {1: torch.zeros(4, 1)}},
+        {"error_probability": {99: torch.zeros(5, 1)}},
         {"dropped_to": torch.ones(5, 3, dtype=torch.long)},
         {"logits": {1: torch.zeros(5, 2), 2: torch.zeros(5, 3)}},
         {"group": torch.zeros(5, dtype=torch.long)},

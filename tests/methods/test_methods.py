@@ -142,7 +142,7 @@ def test_self_distillation_loss(direction, temperature):
     assert stage.unlabelled and stage.loss(model, without, START).item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_alternating_turns_and_doubt():
+def test_alternating_turns_and_the_error_probability():
     model, data = tiny(), batch()
     method = Alternating(learned_exit=False)
     method.grow(model)
@@ -155,18 +155,18 @@ def test_alternating_turns_and_doubt():
     learned = Alternating()
     learned.grow(model)
     trace = model.trace(data)
-    doubt = torch.stack([
-        (trace.doubt[layer][:, 0] - (logits.argmax(-1) != data["labels"]).float()).pow(2).mean()
+    estimates = torch.stack([
+        (trace.error_probability[layer][:, 0] - (logits.argmax(-1) != data["labels"]).float()).pow(2).mean()
         for layer, logits in trace.exits.items()
     ]).mean().item()  # fmt: skip
     (stage,) = learned.stages(model)
-    assert stage.loss(model, data, Progress(0, 10)).item() == pytest.approx(final + doubt)
-    assert stage.loss(model, data, Progress(1, 10)).item() == pytest.approx(sum(each) + doubt)
+    assert stage.loss(model, data, Progress(0, 10)).item() == pytest.approx(final + estimates)
+    assert stage.loss(model, data, Progress(1, 10)).item() == pytest.approx(sum(each) + estimates)
 
 
 def test_a_rule_that_does_not_fit_is_refused_before_training():
     with pytest.raises(BadSetting, match="does not fit"):
-        Alternating(learned_exit=False).check(tiny())  # its rule reads a doubt that nobody would train
+        Alternating(learned_exit=False).check(tiny())  # its rule reads an estimate that nobody would train
     with pytest.raises(BadSetting, match="patience with a tolerance"):
         TwoStage().check(tiny("regression", labels=1))
     Alternating().check(tiny())

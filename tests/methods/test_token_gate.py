@@ -114,7 +114,7 @@ def test_all_that_can_learn_has_gradients() -> None:
     method._gates(model, inputs, Progress(3, 10)).backward()
     touched = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
     assert touched >= {name for name, _ in model.named_parameters() if name.startswith(("selectors.", "heads."))}
-    assert not any(name.startswith(("companions.teacher.", "doubt.")) for name in touched)
+    assert not any(name.startswith(("companions.teacher.", "error_probability.")) for name in touched)
 
 
 def test_tokens_are_kept_at_first_and_trained_selectors_stay_as_they_are() -> None:

@@ -145,7 +145,7 @@ def test_samples_of_a_question_are_questions_and_share_its_reward() -> None:
     torch.testing.assert_close(drawn.trace.final, model.trace(data).final.repeat(3, 1))
     kept, length = torch.tensor([[2], [4], [3], [6], [9]] * 2), torch.tensor([4, 4, 12, 12, 12] * 2)
     surprise = torch.tensor([1.0, 2.0, 1.0, 2.0, 3.0, 3.0, 4.0, 4.0, 5.0, 6.0])
-    trace = Trace({}, {}, torch.zeros(4, 3), drawn.trace.counts[:4], 3)
+    trace = Trace({}, {}, torch.zeros(4, 3), drawn.trace.answer_mask[:4], 3)
     by_hand, losses = Draw(trace, surprise, kept, length, 12), torch.tensor([0.1, 0.2, 0.5, 0.4])
     found = TokenPolicy(samples=2)._reinforce(model, data, by_hand, losses, 1.0, Progress(0, 1))
     # Both samples keep as much, so the losses alone decide: advantages 0.2, 0.1, -0.2, -0.1; surprises 1.5, 2, 3.5, 5.
@@ -320,5 +320,5 @@ def test_the_loss_of_a_row_is_its_loss_alone(kind: str, taught: bool) -> None:
         here = slice(row, row + 1)
         alone = {"labels": many["labels"][here]}
         other = None if theirs is None else theirs[here]
-        wanted = method._loss(model, trace.final[here], alone, trace.counts[here], other)
+        wanted = method._loss(model, trace.final[here], alone, trace.answer_mask[here], other)
         torch.testing.assert_close(found[row], wanted)

@@ -81,17 +81,17 @@ def same(kind: Kind, ours: tuple[int, Tensor], theirs: tuple[int, Tensor]) -> bo
 def hangs_by_a_hair(model: AdaptiveModel, plan: Plan, alone: dict[str, Tensor]) -> bool:
     """True where moving the logits by CLOSE turns a decision; the rule is replayed on what the heads said."""
     trace = model.trace(alone)
-    heard = [(run, trace.logits[run - 1], trace.doubt.get(run - 1)) for run in range(1, model.layers)]
+    heard = [(run, trace.logits[run - 1], trace.error_probability.get(run - 1)) for run in range(1, model.layers)]
     heard.append((model.layers, trace.final, None))
-    counts = trace.counts if model.kind.per_token or model.kind.grouped else None
+    counts = trace.answer_mask if model.kind.per_token or model.kind.grouped else None
 
     def decide(nudge: float, generator: torch.Generator) -> tuple[int, Tensor]:
         memory = plan.exit.start(1, model.device)
-        for run, logits, doubt in heard:
+        for run, logits, estimate in heard:
             moved = logits + nudge * torch.randn(logits.shape, generator=generator).sign()
-            if doubt is not None:
-                doubt = doubt + nudge * torch.randn(doubt.shape, generator=generator).sign()
-            evidence = Evidence(model.kind, moved, run, counts, doubt)
+            if estimate is not None:
+                estimate = estimate + nudge * torch.randn(estimate.shape, generator=generator).sign()
+            evidence = Evidence(model.kind, moved, run, counts, estimate)
             said = plan.exit.answer(evidence, memory)
             if run == model.layers:
                 break

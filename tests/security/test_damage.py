@@ -18,6 +18,7 @@ from paredown import AdaptiveModel
 from paredown.errors import BadBundle
 from tests.families import adaptive
 
+OLD = Path(__file__).parent.parent / "bundles" / "format_1"
 FACTS, OWN, STOCK = "paredown.json", "paredown.safetensors", "model.safetensors"
 
 
@@ -123,7 +124,7 @@ def test_weights_that_do_not_fit(bundle: Path, name: str) -> None:
 
 
 def test_facts_that_lack_a_key(bundle: Path) -> None:
-    for key in ("format", "kind", "sha256", "head", "head_layers", "doubt"):  # others have a default
+    for key in ("format", "answer", "sha256", "heads", "error_probability"):  # others have a default
         copy = shutil.copytree(bundle, bundle.parent / "copy")
         forge(copy, lambda facts, key=key: facts.pop(key))
         assert refused(copy), key
@@ -133,12 +134,35 @@ def test_facts_that_lack_a_key(bundle: Path) -> None:
 NONSENSE = [None, 7, -1, 1e300, True, "", "x", "\0", [], [1, [2]], {}, {"name": "attention", "size": 10**12}, ["a"]]
 
 
-@pytest.mark.parametrize("key", ["format", "kind", "head", "head_layers", "grown_like", "selectors", "plan", "sha256"])
+SECTIONS = ["format", "answer", "heads", "grown_layers", "selectors", "plan", "sha256"]
+INSIDE = [("answer", "kind"), ("heads", "spec"), ("heads", "after"), ("grown_layers", "like"), ("selectors", "before")]
+
+
+@pytest.mark.parametrize("key", SECTIONS)
 @pytest.mark.parametrize("value", NONSENSE, ids=repr)
 def test_facts_that_make_no_sense(bundle: Path, key: str, value: Any) -> None:
     forge(bundle, lambda facts: facts.update({key: value}))
-    harmless = [("plan", {}), ("format", True), ("grown_like", [])]  # an empty plan is a plan, and true is 1
-    assert refused(bundle) != ((key, value) in harmless)
+    assert refused(bundle) != ((key, value) == ("plan", {}))  # an empty plan is a plan
+
+
+@pytest.mark.parametrize("section, key", INSIDE)
+@pytest.mark.parametrize("value", NONSENSE, ids=repr)
+def test_sections_that_make_no_sense(bundle: Path, section: str, key: str, value: Any) -> None:
+    usual = {"selectors": {"size": 4}}.get(section, {})
+    forge(bundle, lambda facts: facts.update({section: {**usual, **facts.get(section, {}), key: value}}))
+    harmless = [("grown_layers", []), ("selectors", [])]  # there are none
+    assert refused(bundle) != ((section, value) in harmless)
+
+
+OF_FORMAT_1 = ["format", "kind", "head", "head_layers", "doubt", "grown_like", "selectors", "plan", "sha256"]
+
+
+@pytest.mark.parametrize("key", OF_FORMAT_1)
+@pytest.mark.parametrize("value", NONSENSE, ids=repr)
+def test_an_earlier_format_that_makes_no_sense(tmp_path: Path, key: str, value: Any) -> None:
+    bundle = Path(shutil.copytree(OLD, tmp_path / "bundle"))
+    forge(bundle, lambda facts: facts.update({key: value}))
+    assert refused(bundle) != ((key, value) in [("plan", {}), ("doubt", True)])
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{", '"x"', "[" * 100_000, "{" + '"a":{' * 50_000, "\ufeff{}"])

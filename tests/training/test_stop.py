@@ -20,10 +20,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from paredown import AdaptiveModel
-from paredown.bundle import sha256
 from paredown.encoders.dtype import non_finite
 from paredown.errors import CannotSave, Interrupted, NonFiniteLoss, NonFiniteWeights, ParedownError
-from paredown.system.saving import write_json
+from paredown.system.saving import sha256, write_json
 from paredown.training import train
 from paredown.training.checkpoint import Checkpoints
 from paredown.training.learner import Learner

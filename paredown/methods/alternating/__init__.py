@@ -19,16 +19,16 @@ from paredown.registry import methods
 @dataclass(frozen=True, kw_only=True)
 class Alternating(Recipe):
     rule: str | None = "learned:0.1"
-    learned_exit: bool = True  # also train the doubt that the learned exit rule reads
+    learned_exit: bool = True  # also train the error probability that the learned exit rule reads
 
     @property
-    def doubts(self) -> bool:
+    def learns_error_probability(self) -> bool:
         return self.learned_exit
 
     def grow(self, model: AdaptiveModel) -> None:
         super().grow(model)
         if self.learned_exit:
-            model.grow_doubt()
+            model.grow_error_probability()
 
     def stages(self, model: AdaptiveModel) -> list[Stage]:
         return [self.stage("alternating", self._alternate, everything, judged_by="all")]
@@ -38,18 +38,18 @@ class Alternating(Recipe):
         final_turn = progress.step % 2 == 0
         loss = self.task_loss(model, trace.final, batch) if final_turn else self.exits_loss(model, trace, batch)
         if self.learned_exit:
-            return loss + doubt_loss(model, trace, batch)
+            return loss + error_probability_loss(model, trace, batch)
         return loss if final_turn else loss + self.task_loss(model, trace.final, batch)
 
 
-def doubt_loss(model: AdaptiveModel, trace: Trace, batch: Batch) -> Tensor:
-    """Squared error between doubt and actual error, mean over exits and the items that count."""
+def error_probability_loss(model: AdaptiveModel, trace: Trace, batch: Batch) -> Tensor:
+    """Squared error between the error probability and the actual error, mean over exits and the items that count."""
     losses = []
-    for layer, doubt in trace.doubt.items():
+    for layer, estimate in trace.error_probability.items():
         wrong = model.kind.wrong(trace.logits[layer].detach(), batch["labels"])
-        counts = model.kind.items(trace.counts, wrong)
-        errors = F.mse_loss(doubt, wrong, reduction="none") * counts
-        losses.append(errors.sum() / counts.sum().clamp(min=1))
+        asked = model.kind.items(trace.answer_mask, wrong)
+        errors = F.mse_loss(estimate, wrong, reduction="none") * asked
+        losses.append(errors.sum() / asked.sum().clamp(min=1))
     return torch.stack(losses).mean()
 
 

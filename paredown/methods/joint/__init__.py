@@ -49,10 +49,12 @@ class Joint(Recipe):
             loss = self.task_loss(model, said[layer], batch)
             if self.distill and layer != last:
                 teacher = trace.final.detach()
-                loss = loss + self.distill * model.kind.distill(said[layer], teacher, trace.counts, self.temperature)
+                loss = loss + self.distill * model.kind.distill(
+                    said[layer], teacher, trace.answer_mask, self.temperature
+                )
             losses.append(loss * (share / total))
         if last in trace.logits:  # a head answers last: plain transformers shall give its answers too
-            losses.append(model.kind.distill(trace.stock, trace.final.detach(), trace.counts))
+            losses.append(model.kind.distill(trace.stock, trace.final.detach(), trace.answer_mask))
         return torch.stack(losses).sum()
 
 

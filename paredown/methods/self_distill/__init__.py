@@ -53,11 +53,11 @@ class SelfDistill(Recipe):
         if self.teacher == "head":
             # The model's own classifier learns along, so that plain transformers gives the teacher's answers too.
             students.append(trace.stock)
-        lessons = [self._lesson(model, student, teacher, trace.counts, batch) for student in students]
+        lessons = [self._lesson(model, student, teacher, trace.answer_mask, batch) for student in students]
         return torch.stack(lessons).sum()
 
-    def _lesson(self, model: AdaptiveModel, student: Tensor, teacher: Tensor, counts: Tensor, batch: Batch) -> Tensor:
-        loss = model.kind.distill(student, teacher, counts, self.temperature, self.direction)
+    def _lesson(self, model: AdaptiveModel, student: Tensor, teacher: Tensor, mask: Tensor, batch: Batch) -> Tensor:
+        loss = model.kind.distill(student, teacher, mask, self.temperature, self.direction)
         return loss + self.gold * self.task_loss(model, student, batch) if self.gold else loss
 
 

@@ -159,7 +159,7 @@ class Theseus(Recipe):
             return loss
         with torch.no_grad(), evaluating(model):
             teacher = model.trace(batch, _before(model)).final
-        return loss + self.distill * model.kind.distill(trace.final, teacher, trace.counts, self.temperature)
+        return loss + self.distill * model.kind.distill(trace.final, teacher, trace.answer_mask, self.temperature)
 
 
 def _before(model: AdaptiveModel) -> tuple[int, ...]:

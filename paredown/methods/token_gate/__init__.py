@@ -68,7 +68,7 @@ class TokenGate(TokenRecipe):
             wanted = 1 - (1 - wanted) * min(progress.share / self.anneal, 1.0)
         # Chance fades, so that in the end training sees what inference will do.
         trace, shares = soft_masked(model, batch, noise=1 - progress.share)
-        share = model.kind.averaged(shares, trace.counts).mean()
+        share = model.kind.averaged(shares, trace.answer_mask).mean()
         price, steering = price_of(model, share, wanted, progress, self.selector_lr)
         taught = teacher_logits(model, batch) if self.learns_from == "teacher" else None
         paid = price * (share - share.detach())  # only its gradient counts: what is shown is what is learnt

@@ -129,8 +129,8 @@ class TokenPolicy(TokenRecipe):
     ) -> Tensor:
         """Choices of samples that did better than others of their row become likelier, those of worse ones less."""
         keep, price, steering = self.keep(model), losses.new_tensor(alpha), losses.new_zeros(())
-        averaged, counts = model.kind.averaged, drawn.trace.counts
-        shares = averaged(self.shares(drawn), counts)
+        averaged, mask = model.kind.averaged, drawn.trace.answer_mask
+        shares = averaged(self.shares(drawn), mask)
         share = shares.mean(1)
         if keep is not None:
             span = losses.new_tensor(spans(model))
@@ -140,7 +140,7 @@ class TokenPolicy(TokenRecipe):
             stay = (used * span).sum(1).mean()
             price, steering = price_of(model, stay, keep, progress, self.selector_lr)
         better = drawn.advantage(-losses - price * share, self.samples)
-        return (better * averaged(drawn.surprise, counts)).mean() + steering
+        return (better * averaged(drawn.surprise, mask)).mean() + steering
 
     def shares(self, drawn: Draw) -> Tensor:
         """[samples * rows, selectors] tokens kept, as a share."""

@@ -6,8 +6,6 @@ Nothing here runs code from a file: weights are safetensors, the rest is JSON, a
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,8 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
+from paredown.bundle.format import (
+    FACTS,
+    WEIGHTS,
+    Description,
+    read_description,
+    save_plan,
+    write_description,
+)
 from paredown.encoders.dtype import check_before_saving, convert_weights, dtype_named, non_finite
 from paredown.encoders.pretrained import (
     config_facts,
@@ -37,28 +43,15 @@ from paredown.errors import BadBundle, BadSetting, ParedownError
 from paredown.model import AdaptiveModel, Reading
 from paredown.plan import Plan
 from paredown.registry import answers, heads
-from paredown.system.saving import sha256, staged, write_text
+from paredown.system.saving import staged
 
 if TYPE_CHECKING:
     from paredown.answers import Kind
 
-FORMAT = 1
-FACTS, WEIGHTS = "paredown.json", "paredown.safetensors"
-# What a section means that a bundle does not have, for earlier versions of format 1 had fewer.
-ABSENT: dict[str, Any] = {
-    "grown_like": [],
-    "selectors": {"layers": [], "size": 0},
-    "head": None,
-    "head_layers": [],
-    "doubt": False,
-    "plan": {},
-    "scores": None,
-    "reading": {},
-}
-SECTIONS = {"format", "kind", "sha256", *ABSENT}
 # Loaders of what transformers cannot read, by the model_type of a config.json, or FILE; `published` adds its own.
 FOREIGN: dict[str, Callable[[str | Path, Wanted], AdaptiveModel]] = {}
 FILE = "file"
+__all__ = ["FACTS", "FILE", "FOREIGN", "WEIGHTS", "Wanted", "from_checkpoint", "load", "save", "save_plan"]
 log = logging.getLogger(__name__)
 
 
@@ -136,9 +129,9 @@ def from_checkpoint(source: str | Path, wanted: Wanted) -> AdaptiveModel:
 
 def _bundled(folder: Path, wanted: Wanted) -> AdaptiveModel:
     """A bundle's model; of one that answers something else than what is wanted, the encoder."""
-    facts = _facts(folder)
-    _verify(folder, facts)
-    own = answers.make(facts["kind"])
+    description = read_description(folder)
+    description.verify()
+    own = answers.make(description["answer"]["kind"])
     stock, tokenizer = stock_of(folder, own, None, wanted.settings, True, wanted.tokenizer)
     kind, names = wanted.answers(own.name)
     kept = _kept(labels_in(stock.config), names) if kind == own else None
@@ -146,7 +139,7 @@ def _bundled(folder: Path, wanted: Wanted) -> AdaptiveModel:
         stock, _ = stock_of(folder, kind, names, wanted.settings, tokenizer=tokenizer)
         log.warning("%s was trained to answer something else: its encoder is kept, its exits are not", folder)
     model = AdaptiveModel(stock, tokenizer, kind)
-    _restore(model, folder, facts, whole=kept is not None)
+    _restore(model, description, whole=kept is not None)
     if kept:
         name_labels(model.config, kept)
     return model
@@ -172,34 +165,22 @@ def save(model: AdaptiveModel, folder: str | Path, dtype: str | torch.dtype | No
         if model.tokenizer is not None:
             model.tokenizer.save_pretrained(fresh)
         save_file(own, fresh / WEIGHTS, metadata={"format": "pt"})
-        facts: dict[str, Any] = {
-            **model.other_sections,
-            "format": FORMAT,
-            "kind": model.kind.name,
-            "grown_like": list(model.grown_like),
-            "selectors": {"layers": list(model.selector_layers), "size": model.selector_size},
-            "head": None if model.head is None else heads.to_json(model.head),
-            "head_layers": list(model.head_layers),
-            "doubt": model.doubt is not None,
-            "plan": model.plan.to_json(),
-            "scores": model.scores,
-            "reading": model.reading.to_json(),
-            "sha256": {path.name: sha256(path) for path in sorted(fresh.iterdir())},
-        }
-        facts["sha256"][FACTS] = _seal(facts)
-        (fresh / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        write_description(fresh, _sections(model))
 
 
-def save_plan(folder: str | Path, plan: Plan) -> None:
-    """Write another plan into a bundle, which must be one it can run; only its description changes, in one move.
-
-    What the plan before was worth goes; the scores after every layer stay.
-    """
-    folder = Path(folder)
-    facts = _facts(folder) | {"plan": plan.to_json()}
-    (facts.get("scores") or {}).pop("worth", None)
-    facts["sha256"][FACTS] = _seal(facts)
-    write_text(folder / FACTS, json.dumps(facts, indent=2) + "\n")
+def _sections(model: AdaptiveModel) -> dict[str, Any]:
+    spec = None if model.head is None else heads.to_json(model.head)
+    return {
+        **model.other_sections,
+        "answer": {"kind": model.kind.name},
+        "grown_layers": {"like": list(model.grown_like)},
+        "heads": {"spec": spec, "after": list(model.head_layers)},
+        "error_probability": model.error_probability is not None,
+        "selectors": {"before": list(model.selector_layers), "size": model.selector_size},
+        "plan": model.plan.to_json(),
+        "reading": model.reading.to_json(),
+        "scores": model.scores,
+    }
 
 
 def _converted(stock: Any, dtype: torch.dtype) -> Any:
@@ -215,102 +196,60 @@ def _own_weights(model: AdaptiveModel, dtype: torch.dtype | None = None) -> dict
     return {name: value.detach().to("cpu", dtype).contiguous() for name, value in state.items()}
 
 
-def _restore(model: AdaptiveModel, folder: Path, facts: dict[str, Any], whole: bool) -> None:
+def _restore(model: AdaptiveModel, description: Description, whole: bool) -> None:
     """Put back what a bundle holds beside its Hugging Face model; `whole` or only what belongs to no labels."""
-    facts = ABSENT | facts
+    facts = description.folder / FACTS
     try:
-        chosen = facts["selectors"]
-        numbers = (facts["grown_like"], facts["head_layers"], chosen["layers"], [chosen["size"]])
-        if not all(isinstance(its, list) and all(type(number) is int for number in its) for its in numbers):
-            raise BadBundle(f"{folder / FACTS}: grown_like, head_layers and selectors must hold whole numbers")
-        if len(facts["grown_like"]) > model.walk.num_base_layers:
-            raise BadBundle(f"{folder / FACTS}: more layers were grown than the encoder has")
-        if facts["grown_like"]:
-            model.grow_layers(facts["grown_like"])
-        if whole and facts["head"] is not None:
-            model.grow_heads(heads.from_json(facts["head"]), facts["head_layers"])
-        if whole and facts["doubt"]:
-            model.grow_doubt()
-        if chosen["layers"]:
-            model.grow_selectors(**chosen)
-        ours = _own_weights(model)
-        saved = {name: value for name, value in load_file(folder / WEIGHTS).items() if not _is_price(name)}
-        if not whole:
-            saved = {name: value for name, value in saved.items() if not name.startswith(("heads.", "doubt."))}
-        if saved.keys() != ours.keys() or any(saved[name].shape != ours[name].shape for name in ours):
-            raise BadBundle(f"{folder / WEIGHTS} does not hold the weights its {FACTS} describes")
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                if name in saved:
-                    parameter.copy_(saved[name])
-        if bad := non_finite(_own_weights(model)):
-            raise BadBundle(f"{folder / WEIGHTS}: {bad}")
-        plan = Plan.from_json(facts["plan"])
+        _grow(model, description, whole)
+        _copy_weights(model, description, whole)
+        plan = Plan.from_json(description["plan"])
         model.plan = plan if whole else plan.but(exit=None)
         if whole:
-            model.scores, model.reading = facts["scores"], Reading.from_json(facts["reading"])
-            model.other_sections = {name: value for name, value in facts.items() if name not in SECTIONS}
+            model.scores, model.reading = description["scores"], Reading.from_json(description["reading"])
+            model.other_sections = description.unknown
         model.route(model.plan)
     except (KeyError, TypeError, RuntimeError, SafetensorError) as error:  # RuntimeError: heads too large to build
-        raise BadBundle(f"{folder / FACTS} is not a complete description: {error!r}") from error
+        raise BadBundle(f"{facts} is not a complete description: {error!r}") from error
     except BadBundle:
         raise
     except ParedownError as error:
-        raise BadBundle(f"{folder / FACTS}: {error}") from error
+        raise BadBundle(f"{facts}: {error}") from error
 
 
-def _is_price(name: str) -> bool:
-    """True of what selectors had in earlier bundles, which only served training."""
-    return name.startswith("selectors.") and name.endswith(".price")
+def _grow(model: AdaptiveModel, description: Description, whole: bool) -> None:
+    """Add the parts that a bundle describes, for their weights to be copied into."""
+    facts = description.folder / FACTS
+    like, after = description["grown_layers"]["like"], description["heads"]["after"]
+    spec, foresees = description["heads"]["spec"], description["error_probability"]
+    before, size = description["selectors"]["before"], description["selectors"]["size"]
+    numbers = (like, after, before, [size])
+    if not all(isinstance(its, list) and all(type(number) is int for number in its) for its in numbers):
+        raise BadBundle(f"{facts}: layers and sizes must be whole numbers")
+    if type(foresees) is not bool:
+        raise BadBundle(f"{facts}: error_probability must be true or false, not {foresees!r:.80}")
+    if len(like) > model.walk.num_base_layers:
+        raise BadBundle(f"{facts}: more layers were grown than the encoder has")
+    if like:
+        model.grow_layers(like)
+    if whole and spec is not None:
+        model.grow_heads(heads.from_json(spec), after)
+    if whole and foresees:
+        model.grow_error_probability()
+    if before:
+        model.grow_selectors(before, size)
 
 
-def _facts(folder: Path) -> dict[str, Any]:
-    if (folder / FACTS).is_symlink():
-        raise BadBundle(f"{folder}: {FACTS} is a link to another place")
-    try:
-        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise BadBundle(f"{folder / FACTS} is not JSON: {error}") from error
-    if not isinstance(facts, dict):
-        raise BadBundle(f"{folder / FACTS} does not describe a bundle")
-    if facts.get("format") != FORMAT:
-        raise BadBundle(_other_format(folder, facts.get("format")))
-    if not isinstance(facts.get("sha256"), dict):
-        raise BadBundle(f"{folder / FACTS} does not describe a bundle: it names no sha256 of its files")
-    # The first bundles had no seal.
-    if FACTS in facts["sha256"] and facts["sha256"].pop(FACTS) != _seal(facts):
-        raise BadBundle(f"{folder / FACTS} is damaged: it does not have the sha256 it names")
-    if not isinstance(facts.get("kind"), str) or facts["kind"] not in answers:
-        raise BadBundle(f"{folder / FACTS}: no kind of answer is called {facts.get('kind')!r:.80}")
-    return facts
-
-
-def _other_format(folder: Path, found: Any) -> str:
-    if isinstance(found, int) and found > FORMAT:
-        return (
-            f"{folder} is a bundle of format {found}, which a newer paredown wrote; this one reads format {FORMAT}: "
-            "update paredown, or save the bundle again with this version"
-        )
-    return f"{folder / FACTS}: {found!r:.80} is no format of a bundle; this version reads format {FORMAT}"
-
-
-def _seal(facts: dict[str, Any]) -> str:
-    """The sha256 of the description itself, as it is before the seal is put in."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def _verify(folder: Path, facts: dict[str, Any]) -> None:
-    """Every file is there, inside the folder, and unchanged; weights that the manifest does not name are refused."""
-    for name, digest in facts["sha256"].items():
-        path = folder / name
-        try:
-            inside = Path(name).name == name and not path.is_symlink() and path.is_file()
-        except (OSError, ValueError):  # names that no file system takes
-            inside = False
-        if not inside:
-            raise BadBundle(f"{folder}: {name!r} is missing or lies outside the bundle")
-        if sha256(path) != digest:
-            raise BadBundle(f"{path} is damaged: its sha256 is not the one in {FACTS}")
-    unknown = [path.name for path in folder.glob("*.safetensors") if path.name not in facts["sha256"]]
-    if unknown or not {"config.json", WEIGHTS} <= facts["sha256"].keys():
-        raise BadBundle(f"{folder}: {FACTS} does not account for {', '.join(unknown) or f'config.json and {WEIGHTS}'}")
+def _copy_weights(model: AdaptiveModel, description: Description, whole: bool) -> None:
+    weights = description.folder / WEIGHTS
+    ours, saved = _own_weights(model), description.tensors()
+    if not whole:
+        answering = ("heads.", "error_probability.")
+        saved = {name: value for name, value in saved.items() if not name.startswith(answering)}
+    if saved.keys() != ours.keys() or any(saved[name].shape != ours[name].shape for name in ours):
+        raise BadBundle(f"{weights} does not hold the weights its {FACTS} describes")
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name in saved:
+                parameter.copy_(saved[name])
+    if bad := non_finite(_own_weights(model)):
+        raise BadBundle(f"{weights}: {bad}")
