@@ -93,8 +93,16 @@ def seconds(work: Any, *given: Any) -> float:
 
 
 def singly(seen: Any, rule: Any, metric: Any) -> tuple[float, float]:
-    """Score and mean layers of one rule by a pass over the heads, in which rows leave as in the model."""
+    """Score and mean layers of one rule by a pass over the heads."""
+    found = one_by_one(seen, rule)
+    return seen.score(found.logits, metric), found.layers.double().mean().item()
+
+
+def one_by_one(seen: Any, rule: Any) -> Any:
+    """Rows leave head by head, as the model lets them; one pass for one rule."""
     import torch
+
+    from paredown.evaluation.replay import Replay
 
     *asked, end = seen.stops
     memory, staying = rule.start(len(seen), torch.device("cpu")), torch.ones(len(seen), dtype=torch.bool)
@@ -106,7 +114,7 @@ def singly(seen: Any, rule: Any, metric: Any) -> tuple[float, float]:
         logits[leave], layers[leave] = rule.answer(evidence, memory)[leave], step
         staying, memory = staying & ~leave, after
     logits[staying] = rule.answer(seen.evidence(end), memory)[staying]
-    return seen.score(logits, metric), layers.double().mean().item()
+    return Replay(logits, layers)
 
 
 if __name__ == "__main__":

@@ -47,13 +47,17 @@ def test_the_readme_example_is_short() -> None:
     assert len([line for line in blocks("README.md")[0].splitlines() if line.strip()]) <= 12
 
 
+def worked_example(name: str, number: int, monkeypatch: Any, folder: Path) -> Any:
+    """A block of CONTRIBUTING as a module of its own."""
+    (folder / f"{name}.py").write_text(blocks("CONTRIBUTING.md")[number], encoding="utf-8")
+    monkeypatch.syspath_prepend(folder)
+    return importlib.import_module(name)
+
+
 def test_the_worked_exit_rule_keeps_the_contract(monkeypatch: Any, tmp_path: Path) -> None:
     """CONTRIBUTING's rule, registered for a moment, goes through what every rule goes through."""
     monkeypatch.setattr(exits, "_classes", dict(exits._classes))
-    source, _, _ = blocks("CONTRIBUTING.md")
-    (tmp_path / "gini.py").write_text(source, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    importlib.import_module("gini")
+    worked_example("gini", 0, monkeypatch, tmp_path)
     rule = exits.make("gini")
     suits = [kind for kind in map(answers.make, answers.names()) if contract.accepts(rule, kind)]
     assert [kind.name for kind in suits] == [name for name in answers.names() if name != "regression"]
@@ -71,10 +75,7 @@ def test_the_worked_exit_rule_keeps_the_contract(monkeypatch: Any, tmp_path: Pat
 def test_the_worked_kind_of_answer_keeps_the_contract(monkeypatch: Any, tmp_path: Path) -> None:
     """CONTRIBUTING's kind, registered for a moment, goes through what every kind goes through."""
     monkeypatch.setattr(answers, "_classes", dict(answers._classes))
-    _, source, _ = blocks("CONTRIBUTING.md")
-    (tmp_path / "ranking.py").write_text(source, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    importlib.import_module("ranking")
+    worked_example("ranking", 1, monkeypatch, tmp_path)
     for name, promise in vars(answers_contract).items():
         if name.startswith("test_") and "name" in inspect.signature(promise).parameters:
             promise("ranking", *([tmp_path / "run"] if "tmp_path" in inspect.signature(promise).parameters else []))
@@ -88,12 +89,10 @@ def test_the_worked_kind_of_answer_keeps_the_contract(monkeypatch: Any, tmp_path
 
 
 def test_the_worked_backend_gives_the_answers_of_the_reference(monkeypatch: Any, tmp_path: Path) -> None:
-    *_, source = blocks("CONTRIBUTING.md")
-    (tmp_path / "debug_backend.py").write_text(source, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
+    module = worked_example("debug_backend", 2, monkeypatch, tmp_path)
     model, inputs = adaptive("bert", plan="entropy:0.9"), batch(99, [5, 3, 9, 7])
     wanted = model.answer(inputs)
-    model.backend = importlib.import_module("debug_backend").Debug(model.walk, seconds=0.001)
+    model.backend = module.Debug(model.walk, seconds=0.001)
     found = model.answer(inputs)
     assert torch.equal(found.logits, wanted.logits) and torch.equal(found.layers, wanted.layers)
     assert model.backend.rows.total() == wanted.layers.sum()

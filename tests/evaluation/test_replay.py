@@ -15,6 +15,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.replay import one_by_one
 from paredown import AdaptiveModel, Plan
 from paredown.answers import RULED_OUT, collate
 from paredown.errors import BadInput, BadPlan
@@ -23,7 +24,6 @@ from paredown.evaluation import (
     Bill,
     Cost,
     Record,
-    Replay,
     Work,
     curve,
     metric_for,
@@ -90,22 +90,6 @@ def test_a_replay_is_the_answer(kind: str, rule: Any) -> None:
     check()
     assert len(close) <= 0.01 * depths.total()
     assert len(depths) >= (1 if rule.name == "never" else 3), depths
-
-
-def one_by_one(seen: Record, rule: Any) -> Replay:
-    """Rows leave head by head, as the model lets them; one pass for one rule."""
-    *asked, end = seen.stops
-    memory = rule.start(len(seen), torch.device("cpu"))
-    logits, layers = torch.empty_like(seen.logits[end]), torch.full((len(seen),), end)
-    staying = torch.ones(len(seen), dtype=torch.bool)
-    for step in asked:
-        evidence = seen.evidence(step)
-        certainty, after = rule.certainty(evidence, memory)
-        leave = staying & (certainty > rule.bounds((step,))[0])
-        logits[leave], layers[leave] = rule.answer(evidence, memory)[leave], step
-        staying, memory = staying & ~leave, after
-    logits[staying] = rule.answer(seen.evidence(end), memory)[staying]
-    return Replay(logits, layers)
 
 
 @cache
