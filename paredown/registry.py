@@ -9,6 +9,7 @@ import math
 import types
 import typing
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from itertools import accumulate
 from typing import Any, ClassVar, Generic, TypeVar
@@ -16,6 +17,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from paredown.errors import BadSetting, UnknownName
 
 Entry = TypeVar("Entry")
+type_hints = cache(typing.get_type_hints)  # evaluating them takes a millisecond
 
 
 class Registry(Generic[Entry]):
@@ -79,7 +81,7 @@ class Registry(Generic[Entry]):
         cls = self[name]
         if name in self._aliases:
             settings = {**self._aliases[name][1], **settings}
-        hints = typing.get_type_hints(cls)
+        hints = type_hints(cls)
         fields = {field.name for field in dataclasses.fields(cls) if field.init}
         for key, value in settings.items():
             if key not in fields:

@@ -92,7 +92,7 @@ class Kind(ABC):
         return [replace(unit, label=None) for unit in units]
 
     def label_number(self, label: Any, labels: Sequence[str], index: int) -> Any:
-        """A label as the model mask them; an unknown one is an error that names the row."""
+        """A label as the model numbers them; an unknown one is an error that names the row."""
         return None if label is None else number_of(label, labels, index)
 
     def usual_length(self, tokenizer: Any) -> int:

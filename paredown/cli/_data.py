@@ -76,7 +76,8 @@ class Source:
     def __post_init__(self) -> None:
         given = [name for name, path in (self.files or {}).items() if path]
         if self.task is None and not given:
-            raise BadSetting("no rows: name a --task with its --data folder, or give files")
+            how = "`paredown evaluate BUNDLE ROWS`, `paredown train --train ROWS`"
+            raise BadSetting(f"no rows: give a file ({how}), or a --task with its folder as --data")
         if self.task is None:
             return
         if self.kind is not None:

@@ -7,7 +7,6 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from functools import cache
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 from paredown.answers import Encoded, Kind
 from paredown.answers._rows import by_unit
 from paredown.errors import BadBundle
+from paredown.registry import type_hints
 
 PLAIN = (int, str, bool, float)
 ARRAYS = ("bool", "int32", "int64")
@@ -61,11 +61,8 @@ def read_windows(path: Path, kind: Kind) -> tuple[Any, ...]:
 
 
 def _object(value: Mapping[str, Any], cls: type, **known: Any) -> Any:
-    hints = _hints(cls)
+    hints = type_hints(cls)
     return cls(**{name: _typed(its, hints[name]) for name, its in value.items()}, **known)
-
-
-_hints = cache(typing.get_type_hints)
 
 
 def _typed(value: Any, hint: Any) -> Any:

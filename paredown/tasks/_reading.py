@@ -78,10 +78,10 @@ class Fault(Exception):
 
 def gather(table: Table, columns: Columns, wanted: Wanted, skip_bad_rows: bool = False) -> Read:
     """All rows of a table; bad ones are an error that names the first and counts the others, or are left out."""
-    items, bad = [], []
+    items, bad, wanted_kind = [], [], wanted.of_kind
     for line, cells in table.rows:
         try:
-            items.append(item_of(line, cells, columns, wanted.of_kind, wanted.separator))
+            items.append(item_of(line, cells, columns, wanted_kind, wanted.separator))
         except Fault as fault:
             bad.append(Bad(line, str(fault)))
     if not items and not bad:

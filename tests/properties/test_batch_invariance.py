@@ -21,7 +21,7 @@ from paredown.exits.entropy import normalised_entropy
 from paredown.registry import answers
 from paredown.registry import exits as exit_rules
 from paredown.registry import heads as head_specs
-from paredown.state import Evidence
+from paredown.state import Evidence, Tokens
 from tests.families import adaptive, batch
 from tests.placement import unaligned
 from tests.properties.asked import asked, own, picked
@@ -180,7 +180,7 @@ def test_the_check_sees_a_decision_of_the_whole_batch(monkeypatch: pytest.Monkey
 def test_the_check_sees_padding_leak_into_a_mean(monkeypatch: pytest.MonkeyPatch) -> None:
     model, plan = adaptive("bert", head=heads.Pooler("mean")), Plan(exit=exits.AtLayer(2))
     assert not control(model, plan).faults
-    monkeypatch.setattr("paredown.heads.pooler.pooled", lambda hidden, mask, pool: hidden.mean(1))
+    monkeypatch.setattr(Tokens, "pooled", lambda self, pool: self.hidden.mean(1))
     assert any("logits moved" in fault for fault in control(model, plan).faults)
 
 

@@ -3,7 +3,7 @@ state is lost, no work is miscounted."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -48,7 +48,7 @@ def close(model: AdaptiveModel, ours: Answer, theirs: Answer) -> bool:
 
 def hangs_by_a_hair(model: AdaptiveModel, plan: Plan, alone: dict[str, Tensor]) -> bool:
     """True where moving the states, and the attention, by as much as rounding may turns a choice or an exit."""
-    still, usual = model.answer(alone, plan), Walk.step
+    still, usual = model.answer(alone, plan), Walk.run
     for seed in range(24):
         generator = torch.Generator().manual_seed(seed)
 
@@ -58,9 +58,9 @@ def hangs_by_a_hair(model: AdaptiveModel, plan: Plan, alone: dict[str, Tensor]) 
         def step(*call: Any) -> Any:
             state = usual(*call)
             received = None if state.received is None else nudged(state.received)
-            return state.advance(nudged(state.hidden), received)
+            return replace(state, hidden=nudged(state.hidden), received=received)
 
-        with mock.patch.object(Walk, "step", step):
+        with mock.patch.object(Walk, "run", step):
             if not close(model, still, model.answer(alone, plan)):
                 return True
     return False
@@ -145,7 +145,7 @@ def test_the_check_sees_states_added_where_they_should_be_put(monkeypatch: pytes
             return self.hidden
         return self.parked.scatter_add(1, self.position.unsqueeze(-1).expand_as(self.hidden), self.hidden)
 
-    monkeypatch.setattr(State, "rejoined", added)
+    monkeypatch.setattr(State, "full_sequence", added)
     assert control(model, plan)
     with pytest.raises(AssertionError):
         test_what_a_reducer_drops_keeps_its_last_state(all_reducers()[-1], "bert")

@@ -69,7 +69,7 @@ def test_squad_without_answers_is_unlabelled(tmp_path: Path) -> None:
     (tmp_path / "test-v2.0.json").write_text(squad_file(*[{"id": str(n), "question": "Who?"} for n in range(3)]))
     rows = tasks.make("squad_v2").read(tmp_path, "test")
     assert [row.answers for row in rows] == [(), (), ()] and not rows[0].impossible
-    assert windows(word_pieces(), rows)[0].encoded.label is None
+    assert windows(word_pieces(), rows)[0].label is None
 
 
 def mrqa_lines(*records: dict[str, Any]) -> bytes:
@@ -179,7 +179,7 @@ def test_labels_without_an_answer(tokenizer: Any) -> None:
     made = windows(tokenizer, [late, replace(late, impossible=True, spans=(), answers=())], max_length=64, stride=16)
     labels = [window.label for window in made]
     none = ((0, 0),)
-    assert none in labels and all((label == none) == (not one.labels) for label, one in zip(labels, made))
+    assert none in labels and all((label == none) == (not one.spans) for label, one in zip(labels, made))
     assert {window.label for window in made if window.unit == 1} == {none}
     kept = windows(tokenizer, [late], max_length=64, stride=16, drop_without_answer=True)
     assert [window for window in kept] == [window for window in made if window.spans]
