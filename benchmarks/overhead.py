@@ -16,12 +16,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.early_exit import machine, said_command
+from benchmarks.pages import DOCS, filled, put, table
 
 ROUNDS, CALLS = 9, 60
+PAGE = DOCS / "engine.md"
 
 
 def small() -> Any:
@@ -73,28 +76,25 @@ def seconds(function: Callable[[], Any], calls: int = CALLS) -> float:
 
 
 def of_this_tree() -> dict[str, Any]:
-    """Calls and microseconds of an answer of one row under an exit rule, and of the bare model it is made of."""
+    """Calls and microseconds of an answer of one row, with an exit rule and without, beside the bare model's."""
     import torch
 
     from paredown import Plan
 
     torch.set_num_threads(1)
-    model, inputs, plan = small(), row(16), Plan(exit="entropy:0.0")  # nobody leaves early
+    model, inputs = small(), row(16)
 
     def stock() -> None:
         with torch.inference_mode():
             model.stock(**inputs)
 
-    def ours() -> None:
-        model.answer(inputs, plan)
-
-    calls = {"answer": python_calls(ours), "stock": python_calls(stock)}
-    rounds = [(seconds(ours), seconds(stock)) for _ in range(ROUNDS + 1)][1:]
-    times = {
-        "answer": 1e6 * statistics.median(r[0] for r in rounds),
-        "stock": 1e6 * statistics.median(r[1] for r in rounds),
+    plans = {"exits": Plan(exit="entropy:0.0"), "full_depth": Plan()}  # nobody leaves early
+    work = {"stock": stock} | {name: partial(model.answer, inputs, plan) for name, plan in plans.items()}
+    rounds = [{name: seconds(one) for name, one in work.items()} for _ in range(ROUNDS + 1)][1:]
+    return {
+        "python_calls": {name: python_calls(one) for name, one in work.items()},
+        "microseconds": {name: round(1e6 * statistics.median(turn[name] for turn in rounds), 1) for name in work},
     }
-    return {"python_calls": calls, "microseconds": {name: round(value, 1) for name, value in times.items()}}
 
 
 def full_depth(tokens: int) -> dict[str, float]:
@@ -133,7 +133,7 @@ def main() -> None:
         print(json.dumps(of_this_tree()))
         return
     trees = {"now": Path(__file__).parent.parent} | ({"before": args.before} if args.before else {})
-    found: dict[str, Any] = {"command": said_command("-m benchmarks.overhead"), **machine()}
+    found: dict[str, Any] = {"command": said_command("-m benchmarks.overhead"), **machine(), "cpu_flags": cpu_flags()}
     for name, tree in trees.items():
         code = f"import sys; sys.path[:0] = [{str(tree)!r}, {str(trees['now'])!r}]; sys.argv = ['', '--one']; "
         code += f"import runpy; runpy.run_path({str(Path(__file__))!r}, run_name='__main__')"
@@ -141,7 +141,31 @@ def main() -> None:
         found[name] = json.loads(shown.stdout.splitlines()[-1])
     found["full_depth"] = [full_depth(tokens) for tokens in (16, 32, 128)]
     args.out.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
+    print(figures(found))
+    if "before" in found:
+        PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), figures=figures(found)), encoding="utf-8")
+
+
+def cpu_flags() -> str:
+    """The vector instructions that decide which kernels run."""
+    facts = Path("/proc/cpuinfo")
+    known = set(facts.read_text().split()) if facts.exists() else set()
+    return " ".join(sorted(flag for flag in known if flag.startswith(("avx2", "avx512")))) or "unknown"
+
+
+def figures(found: dict[str, Any]) -> str:
+    """For the page on the engine."""
+    trees = [name for name in ("before", "now") if name in found]
+    lines = []
+    for plan, said in (("exits", "two heads asked, nobody leaves"), ("full_depth", "no exit rule")):
+        for what, unit in (("python_calls", "Python calls"), ("microseconds", "µs")):
+            more = [found[tree][what][plan] - found[tree][what]["stock"] for tree in trees]
+            lines.append([said, unit, *(f"{value:,.0f}" for value in more)])
+    beside = ", ".join(f"{one['ratio']:.3f} at {one['tokens']} tokens" for one in found["full_depth"])
+    said = f"""What an answer of one row through three layers costs beyond the bare model (CPU with
+        {found["cpu_flags"]}, one thread, process time; before: one loop for each use, patched modules):"""
+    after = f"A 12x384 encoder at full depth takes this many times transformers' own forward, batch 1: {beside}."
+    return f"{filled(said)}\n\n{table(['plan', 'beyond the model', *trees], lines)}\n\n{filled(after)}"
 
 
 if __name__ == "__main__":
