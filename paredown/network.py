@@ -81,11 +81,11 @@ class Network(nn.Module):
 
     def route(self, plan: Plan) -> Route:
         """A plan made ready; BadPlan where it does not fit."""
-        if plan not in self._routes:
+        if (route := self._routes.get(plan)) is None:
             if len(self._routes) >= MOST_ROUTES:
                 self._routes.clear()
-            self._routes[plan] = make_route(plan, self)
-        return self._routes[plan]
+            self._routes[plan] = route = make_route(plan, self)
+        return route
 
     def embed(self, batch: dict[str, Tensor], joinable: bool = False, first: int = 0) -> State:
         """The batch before its first layer, with what may be answered in it."""

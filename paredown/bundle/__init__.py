@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from paredown.answers import Kind
 
 # Loaders of what transformers cannot read, by the model_type of a config.json, or FILE; `published` adds its own.
-FOREIGN: dict[str, Callable[[str | Path, Wanted], AdaptiveModel]] = {}
+FOREIGN: dict[str, Callable[[str | Path, LoadSettings], AdaptiveModel]] = {}
 FILE = "file"
-__all__ = ["FACTS", "FILE", "FOREIGN", "WEIGHTS", "Wanted", "from_checkpoint", "load", "save", "save_plan"]
+__all__ = ["FACTS", "FILE", "FOREIGN", "WEIGHTS", "LoadSettings", "from_checkpoint", "load", "save", "save_plan"]
 log = logging.getLogger(__name__)
 
 
@@ -79,7 +79,7 @@ def load(
     """
     folder = Path(source)
     numbers = dtype if dtype == "auto" else dtype_named(dtype)
-    wanted = Wanted(task, num_labels, labels, depth, tokenizer, {**stock_settings, "dtype": numbers})
+    wanted = LoadSettings(task, num_labels, labels, depth, tokenizer, {**stock_settings, "dtype": numbers})
     model = _bundled(folder, wanted) if (folder / FACTS).is_file() else from_checkpoint(source, wanted)
     if plan is not None:
         model.plan = Plan.of(plan)
@@ -97,7 +97,7 @@ def load(
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LoadSettings:
     """What a model is loaded for."""
 
     task: str | None = None
@@ -113,7 +113,7 @@ class Wanted:
         return kind, labels_of(kind, self.num_labels, self.labels or known)
 
 
-def from_checkpoint(source: str | Path, wanted: Wanted) -> AdaptiveModel:
+def from_checkpoint(source: str | Path, wanted: LoadSettings) -> AdaptiveModel:
     """A model from anything that is not a bundle."""
     described = config_facts(source, hub_settings(wanted.settings))
     import_module("paredown.published")  # adds its loaders
@@ -127,7 +127,7 @@ def from_checkpoint(source: str | Path, wanted: Wanted) -> AdaptiveModel:
     return AdaptiveModel(*stock, kind)
 
 
-def _bundled(folder: Path, wanted: Wanted) -> AdaptiveModel:
+def _bundled(folder: Path, wanted: LoadSettings) -> AdaptiveModel:
     """A bundle's model; of one that answers something else than what is wanted, the encoder."""
     description = read_description(folder)
     description.verify()

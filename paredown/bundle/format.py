@@ -11,7 +11,7 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor
 
-from paredown.bundle.migration import STEPS, migrated, present_names
+from paredown.bundle.migration import MIGRATIONS, migrated, present_names
 from paredown.errors import BadBundle
 from paredown.plan import Plan
 from paredown.registry import answers
@@ -124,7 +124,7 @@ def _read(folder: Path) -> dict[str, Any]:
 
 
 def _check_format(folder: Path, found: Any) -> None:
-    if type(found) is int and (found == FORMAT or found in STEPS):
+    if type(found) is int and (found == FORMAT or found in MIGRATIONS):
         return
     known = f"this version reads formats up to {FORMAT}"
     if type(found) is int and found > FORMAT:

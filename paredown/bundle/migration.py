@@ -11,7 +11,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Step:
+class Migration:
     """From one format to the next."""
 
     description: Callable[[dict[str, Any]], dict[str, Any]]
@@ -20,7 +20,7 @@ class Step:
 
 def migrated(facts: dict[str, Any]) -> dict[str, Any]:
     """A description in the present format."""
-    while step := STEPS.get(facts["format"]):
+    while step := MIGRATIONS.get(facts["format"]):
         facts = step.description(facts)
     return facts
 
@@ -28,7 +28,7 @@ def migrated(facts: dict[str, Any]) -> dict[str, Any]:
 def present_names(names: list[str], written: int) -> dict[str, str]:
     """How tensors of a bundle written in some format are called now; those that are left out are no longer needed."""
     found: dict[str, str | None] = {name: name for name in names}
-    while step := STEPS.get(written):
+    while step := MIGRATIONS.get(written):
         found = {old: new and step.tensor_name(new) for old, new in found.items()}
         written += 1
     return {old: new for old, new in found.items() if new is not None}
@@ -57,4 +57,4 @@ def _tensor_name_of_1(name: str) -> str | None:
     return name.replace("doubt.", "error_probability.", 1) if name.startswith("doubt.") else name
 
 
-STEPS = {1: Step(_sections_of_1, _tensor_name_of_1)}
+MIGRATIONS = {1: Migration(_sections_of_1, _tensor_name_of_1)}

@@ -100,7 +100,7 @@ class Incoming:
 
 
 @dataclass(frozen=True)
-class Source:
+class InputSource:
     name: str
     unit: str  # what is counted: lines, or rows of a parquet file
     size: int | None  # bytes; None: standard input
@@ -123,13 +123,13 @@ class Source:
         return f"{self.name}, {self.unit} {one.line}"
 
 
-def open_source(given: Input, kind: Kind) -> Source:
+def open_source(given: Input, kind: Kind) -> InputSource:
     """Find the columns and stand before the first row. Where every word is answered, a text may be a list."""
     table, names = _named(given.table(kind.per_word))
     columns = _columns(table.source, names, given, kind.per_word) if names else Columns(("text",))
     kept = given.kept(table.source, names)
     found = (_incoming(line, record, columns, kind).keeping(record, kept) for line, record in table.rows)
-    return Source(table.source, table.unit, given.size, columns.text[0], columns.pair, found, kept)
+    return InputSource(table.source, table.unit, given.size, columns.text[0], columns.pair, found, kept)
 
 
 def _named(table: Table) -> tuple[Table, tuple[str, ...]]:
@@ -144,7 +144,7 @@ def _named(table: Table) -> tuple[Table, tuple[str, ...]]:
     return replace(table, rows=chain(first, table.rows)), names
 
 
-def open_records(given: Input) -> Source:
+def open_records(given: Input) -> InputSource:
     """Questions in WikiHop's format; its JSON file too. In csv and tsv lists are written as JSON."""
     if given.path.lower().endswith(JSON):
         items = enumerate((record for _, record in numbered_records(Path(given.path))), 1)
@@ -154,7 +154,7 @@ def open_records(given: Input) -> Source:
     table, names = _named(table)
     kept = given.kept(table.source, names)
     found = (_question(line, record).keeping(record, kept) for line, record in table.rows)
-    return Source(table.source, table.unit, given.size, "query", ", ".join(LISTS), found, kept)
+    return InputSource(table.source, table.unit, given.size, "query", ", ".join(LISTS), found, kept)
 
 
 def _question(line: int, record: dict[str, Any] | str) -> Incoming:
@@ -167,7 +167,7 @@ def _question(line: int, record: dict[str, Any] | str) -> Incoming:
         return _bad(line, fault)
 
 
-def open_questions(path: str, task: str, kind: Kind) -> Source:
+def open_questions(path: str, task: str, kind: Kind) -> InputSource:
     """The questions of a file in a task's format, such as models of the kind are asked; of RACE a folder too."""
     reader, folder = tasks.make(task), Path(path).is_dir()
     articles = isinstance(reader, Race)
@@ -184,7 +184,7 @@ def open_questions(path: str, task: str, kind: Kind) -> Source:
         Incoming(number, None, f"{place}: {asked}") if isinstance(asked, str) else Incoming(number, asked)
         for number, (place, asked) in enumerate(reader._found(Path(path)), 1)
     )
-    return Source(path, "question", None if folder else Path(path).stat().st_size, "question", "context", rows)
+    return InputSource(path, "question", None if folder else Path(path).stat().st_size, "question", "context", rows)
 
 
 def _columns(source: str, names: tuple[str, ...], given: Input, per_word: bool) -> Columns:

@@ -50,7 +50,7 @@ TIMED_ROWS = 64  # DeeBERT's time is measured on so many rows, one by one, and s
 
 
 @dataclass(frozen=True)
-class Settings:
+class OriginalSettings:
     """The flags beside --write; None: as the original scripts have it."""
 
     threshold: Sequence[float] | None = None
@@ -89,7 +89,7 @@ def split_of(formats: Sequence[str], split: str | None) -> str:
 
 
 @dataclass(frozen=True)
-class Files:
+class OriginalFiles:
     """What --write makes of one task's rows."""
 
     formats: tuple[str, ...]
@@ -97,7 +97,7 @@ class Files:
     task: str | None  # of the catalogue
     rows: str  # the task, or the file of the rows
     split: str
-    settings: Settings
+    settings: OriginalSettings
     model: AdaptiveModel
     plan: Plan
 

@@ -37,7 +37,7 @@ from paredown.cli._loading import (
     labels_to_read,
     load_bundle,
 )
-from paredown.cli._originals import Files, Settings, split_of
+from paredown.cli._originals import OriginalFiles, OriginalSettings, split_of
 from paredown.errors import BadInput
 from paredown.evaluation import Cost, Evaluation, metric_named, sweep
 from paredown.evaluation import evaluate as judge
@@ -96,7 +96,7 @@ def evaluate(
     config: Config = None,
 ) -> None:
     """Score every layer and every exit rule at every speed from one pass over the rows, and measure the time."""
-    settings = Settings(threshold or None, patience or None, tolerance, exit)
+    settings = OriginalSettings(threshold or None, patience or None, tolerance, exit)
     reported = {
         "--rule": rule,
         "--max-drop": max_drop,
@@ -112,7 +112,9 @@ def evaluate(
     bundles = kept_bundles(bundle) if checkpoints else [bundle]
     loaded = partial(_loaded, exit=exit, reduce=reduce, kind=kind, device=device_named(device), dtype=dtype)
     model, plan = loaded(bundles[-1])
-    files = Files(formats, output, task, rows or "", split, settings, model, plan) if formats and output else None
+    files = (
+        OriginalFiles(formats, output, task, rows or "", split, settings, model, plan) if formats and output else None
+    )
     found = source.read(split, labels_to_read(model), model.kind.name, model.reading)
     encoded = model.encode(found.rows, max_length)
     metrics = [metric] if metric else metrics_of(found, task)
@@ -172,7 +174,7 @@ def _labelled(rows: list[Encoded]) -> bool:
     return all(row.label is not None or not row.teaches for row in rows)
 
 
-def _write(files: Files, rows: list[Encoded], metrics: list[str], groups: Any, as_json: bool) -> None:
+def _write(files: OriginalFiles, rows: list[Encoded], metrics: list[str], groups: Any, as_json: bool) -> None:
     """Standard output has the lines that the original tool prints, and nothing else."""
     written = files.write(rows, metrics, groups)
     if as_json:
@@ -191,7 +193,7 @@ def _asked(model: AdaptiveModel, plan: Plan) -> tuple[int, ...]:
 
 
 def _outcome(
-    model: AdaptiveModel, plan: Plan, wanted: str | list[str], files: Files | None, checkpoints: bool
+    model: AdaptiveModel, plan: Plan, wanted: str | list[str], files: OriginalFiles | None, checkpoints: bool
 ) -> tuple[list[str], list[str]]:
     """The rules that would be tried, and the names of the files that would be written."""
     if files is not None:

@@ -20,7 +20,7 @@ from paredown.bundle import FACTS
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_forecast, print_json, results
 from paredown.cli._data import AnswerKind, Header, PairColumn
 from paredown.cli._data import TextColumn as Text
-from paredown.cli._incoming import PIPE, Incoming, Input, Source, open_questions, open_records, open_source
+from paredown.cli._incoming import PIPE, Incoming, Input, InputSource, open_questions, open_records, open_source
 from paredown.cli._loading import Device, Dtype, Reduce, changed, check_same_kind, device_named, load_bundle
 from paredown.cli._outgoing import (
     Done,
@@ -128,7 +128,7 @@ def predict(
 class _Run:
     model: AdaptiveModel
     plan: Plan
-    source: Source
+    source: InputSource
     batch_size: int
     max_length: int | None
     skip_bad_rows: bool
@@ -239,7 +239,7 @@ def _settings(model: AdaptiveModel, **given: Any) -> dict[str, Any]:
     return settings
 
 
-def _source(model: AdaptiveModel, told: Input, task: str | None) -> Source:
+def _source(model: AdaptiveModel, told: Input, task: str | None) -> InputSource:
     text, pair, kind = told.given.text_column, told.given.pair_column, model.kind
     if task is not None:
         if not kind.asks_questions or text or pair or told.ids or told.keep_all:

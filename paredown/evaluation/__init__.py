@@ -1,7 +1,7 @@
 """Record once, replay every plan, score it, count its cost, report it."""
 
 from paredown.evaluation.choices import score_choices, write_candidates, write_letters
-from paredown.evaluation.choosing import Choice, choose
+from paredown.evaluation.choosing import ChosenRule, choose
 from paredown.evaluation.cost import Bill, Cost, Work
 from paredown.evaluation.elue import Curve, Standing, compare, elue_score
 from paredown.evaluation.frontier import area, front
@@ -19,7 +19,7 @@ __all__ = [
     "METRICS",
     "SPEEDS",
     "Bill",
-    "Choice",
+    "ChosenRule",
     "Cost",
     "Curve",
     "Evaluation",

@@ -20,23 +20,23 @@ TOLERANCES = (0.05, 0.1, 0.2, 0.4)
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenRule:
     rule: Any  # None: no threshold saves work at that price
     speeds: list[dict[str, Any]]  # the rule from cautious to fast: its text, the share of the FLOPs it saves, its score
 
 
-def choose(record: Record, metric: Metric, bill: Bill, max_drop: float) -> Choice:
+def choose(record: Record, metric: Metric, bill: Bill, max_drop: float) -> ChosenRule:
     """Of one rule at many thresholds the cheapest whose loss of score, with its standard error on top, is at most
     `max_drop`: what so few rows cannot tell from a larger loss is not taken."""
     full = point(record, None, metric, bill)
-    best, chosen = None, Choice(None, [])
+    best, chosen = None, ChosenRule(None, [])
     for rule in _candidates(record):
         points = _points(record, rule, metric, bill)
         able = sorted((one for one in points if one["flops"] < full["flops"]), key=lambda one: one["flops"])
         cheapest = next((one for one in able if _costs_at_most(max_drop, record, one, full, metric)), None)
         if best is None or (cheapest is not None and cheapest["flops"] < best["flops"]):
             best = cheapest or full
-            chosen = Choice(None if cheapest is None else cheapest["at"], _saving(points, full))
+            chosen = ChosenRule(None if cheapest is None else cheapest["at"], _saving(points, full))
     return chosen
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
 from paredown.answers import Kind, Regression
-from paredown.bundle import FOREIGN, Wanted
+from paredown.bundle import FOREIGN, LoadSettings
 from paredown.encoders.dtype import check_before_saving
 from paredown.encoders.pretrained import (
     built,
@@ -54,7 +54,7 @@ SPARE = re.compile(r"(elasticbert\.encoder\.pooler\.\d+\.dense|classifiers\.\d+|
 
 
 @dataclass(frozen=True)
-class Layout:
+class ElasticLayout:
     """Which layers a file holds, and who answers after them."""
 
     layers: int
@@ -140,7 +140,7 @@ def load_elasticbert(
     return model
 
 
-def start_from_elasticbert(source: str | Path, wanted: Wanted) -> AdaptiveModel:
+def start_from_elasticbert(source: str | Path, wanted: LoadSettings) -> AdaptiveModel:
     """A model from a folder or hub id: as it was fine-tuned, where it answers what is wanted; else an encoder to
     train, without heads, whose poolers are what pooler heads begin as.
     """
@@ -285,25 +285,25 @@ def _layers(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> in
     return layers
 
 
-def _dynamic(path: Path, tensors: dict[str, Tensor], layers: int) -> Layout:
+def _dynamic(path: Path, tensors: dict[str, Tensor], layers: int) -> ElasticLayout:
     there = [layer for layer in range(layers) if f"{POOLER.format(layer)}.weight" in tensors]
     if missing := [POOLER.format(layer) for layer in range(layers) if layer not in there]:
         hint = f"; depth={there[-1] + 1} loads it to answer after layer {there[-1]} alone" if there else ""
         raise BadBundle(f"{path}: for an answer after every layer it is missing: {', '.join(missing)}{hint}")
-    return Layout(layers, range(layers - 1), layers - 1, _classifiers(tensors, full=True))
+    return ElasticLayout(layers, range(layers - 1), layers - 1, _classifiers(tensors, full=True))
 
 
-def _static(path: Path, tensors: dict[str, Tensor], layers: int, depth: int) -> Layout:
+def _static(path: Path, tensors: dict[str, Tensor], layers: int, depth: int) -> ElasticLayout:
     if not 1 <= depth <= layers:
         raise BadSetting(f"depth must be 1 to {layers}, the layers of {path}; got {depth}")
-    return Layout(layers, (), depth - 1, _classifiers(tensors, full=depth == layers))
+    return ElasticLayout(layers, (), depth - 1, _classifiers(tensors, full=depth == layers))
 
 
-def _pretraining(path: Path, tensors: dict[str, Tensor], layers: int) -> Layout:
+def _pretraining(path: Path, tensors: dict[str, Tensor], layers: int) -> ElasticLayout:
     if not any(name.startswith("predictions.") for name in tensors):
         raise BadBundle(f"{path} has no heads of pre-training; they are called predictions.…")
     orders = ORDER if any(name.startswith("sop_classifier.") for name in tensors) else None
-    return Layout(layers, range(layers), layers - 1, orders, words=True)
+    return ElasticLayout(layers, range(layers), layers - 1, orders, words=True)
 
 
 def _classifiers(tensors: dict[str, Tensor], full: bool) -> str | None:
@@ -313,7 +313,7 @@ def _classifiers(tensors: dict[str, Tensor], full: bool) -> str | None:
     return ONE if full and f"{ONE}.weight" in tensors else None
 
 
-def _number(path: Path, tensors: dict[str, Tensor], layout: Layout) -> int | None:
+def _number(path: Path, tensors: dict[str, Tensor], layout: ElasticLayout) -> int | None:
     """How many labels the file's classifiers know."""
     if layout.classifiers is None:
         return None
@@ -352,7 +352,7 @@ def _answers(
 # Writing
 
 
-def _layout_of(model: AdaptiveModel) -> Layout:
+def _layout_of(model: AdaptiveModel) -> ElasticLayout:
     """How a model is written; what the layout has no words for is refused."""
     if not isinstance(model.stock, BertForSequenceClassification):
         raise BadSetting(f"ElasticBERT is a BERT that classifies texts; this is a {type(model.stock).__name__}")
@@ -361,13 +361,13 @@ def _layout_of(model: AdaptiveModel) -> Layout:
         raise BadSetting(f"ElasticBERT runs the first layers of BERT; this plan runs {list(model.depth)}")
     heads = [layer for layer in model.head_layers if layer < depth]
     if not heads:
-        return Layout(depth, (), depth - 1, ONE)
+        return ElasticLayout(depth, (), depth - 1, ONE)
     if not isinstance(model.head, (Pooler, SharedPooler, Pretraining)) or model.head.pool != "first":
         raise BadSetting(f"ElasticBERT answers with a pooler on the first token, not with {model.head}")
     words = isinstance(model.head, Pretraining)
     if set(range(depth)) - {*heads, *(() if words else (depth - 1,))}:
         raise BadSetting(f"ElasticBERT answers after every layer; this model has heads after {heads} of {depth}")
-    return Layout(depth, heads, depth - 1, ORDER if words else EACH, words)
+    return ElasticLayout(depth, heads, depth - 1, ORDER if words else EACH, words)
 
 
 FOREIGN["elasticbert"] = start_from_elasticbert

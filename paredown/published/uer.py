@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 from transformers import BertConfig, BertTokenizer
 
-from paredown.bundle import FILE, FOREIGN, Wanted, from_checkpoint
+from paredown.bundle import FILE, FOREIGN, LoadSettings, from_checkpoint
 from paredown.encoders.pretrained import SAFE, TORCH, built, check_vocabulary, hub_settings, tokenizer_of
 from paredown.encoders.tensors import read_tensors
 from paredown.errors import BadBundle, BadSetting
@@ -42,7 +42,7 @@ LAYER = r"encoder\.transformer\.(\d+)\."
 POOLERS = ("target.nsp_linear_1", "target.sp.linear_1")  # whether one sentence follows the other was told from it
 
 
-def start_from_file(source: str | Path, wanted: Wanted) -> AdaptiveModel:
+def start_from_file(source: str | Path, wanted: LoadSettings) -> AdaptiveModel:
     """A model to train from a weights file: UER's, or one of a Hugging Face folder, which is loaded as a whole."""
     path = Path(source)
     if path.name in (TORCH, SAFE[0]) and (path.parent / "config.json").is_file():
@@ -144,7 +144,7 @@ def _pooler(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {f"bert.pooler.dense.{part}": tensors[f"{found}.{part}"] for part in ("weight", "bias") if found}
 
 
-def _tokenizer(path: Path, wanted: Wanted) -> Any:
+def _tokenizer(path: Path, wanted: LoadSettings) -> Any:
     if wanted.tokenizer is not None:
         return tokenizer_of(wanted.tokenizer, hub_settings(wanted.settings))
     if (beside := tokenizer_in(path.parent, BertTokenizer)) is None:

@@ -11,7 +11,7 @@ from paredown.answers import Row
 from paredown.answers._columns import Columns
 from paredown.errors import BadInput
 from paredown.registry import answers
-from paredown.tasks._reading import Read, Wanted, gather
+from paredown.tasks._reading import ExpectedLabels, Read, gather
 from paredown.tasks._table import SUFFIXES, Table, read_table
 
 SPLITS = ("train", "dev", "test")
@@ -60,8 +60,8 @@ class Files:
         if split not in (known := SPLITS + self.extra):
             raise BadInput(f"no split is called {split!r}; known: {', '.join(known)}")
 
-    def _wanted(self) -> Wanted:
-        return Wanted(self.kind, self.labels, self.spelled, self.limits, required=True)
+    def _wanted(self) -> ExpectedLabels:
+        return ExpectedLabels(self.kind, self.labels, self.spelled, self.limits, required=True)
 
     def _chosen(self, table: Table, split: str) -> Columns:
         text = tuple(self._column(table, name) for name in self.text)

@@ -48,7 +48,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ExpectedLabels:
     """What labels must be; what is left open is found in the file."""
 
     kind: str | None = None
@@ -76,7 +76,7 @@ class Fault(Exception):
     """What is wrong with one row, question or paragraph, for its place to be named by who knows it."""
 
 
-def gather(table: Table, columns: Columns, wanted: Wanted, skip_bad_rows: bool = False) -> Read:
+def gather(table: Table, columns: Columns, wanted: ExpectedLabels, skip_bad_rows: bool = False) -> Read:
     """All rows of a table; bad ones are an error that names the first and counts the others, or are left out."""
     items, bad, wanted_kind = [], [], wanted.of_kind
     for line, cells in table.rows:
@@ -227,7 +227,7 @@ def _fraction(text: str) -> bool:
     return NUMBER.fullmatch(text) is not None and WHOLE.fullmatch(text) is None
 
 
-def _label(label: Any, kind: Kind, wanted: Wanted) -> Any:
+def _label(label: Any, kind: Kind, wanted: ExpectedLabels) -> Any:
     if kind.label_type == "number":
         return _number(label, wanted)
     if kind.label_type == "text":
@@ -243,7 +243,7 @@ def _label(label: Any, kind: Kind, wanted: Wanted) -> Any:
     return names
 
 
-def _number(label: Any, wanted: Wanted) -> float:
+def _number(label: Any, wanted: ExpectedLabels) -> float:
     is_text = isinstance(label, str) and NUMBER.fullmatch(label) is not None
     if not (is_text or (isinstance(label, (int, float)) and not isinstance(label, bool))):
         hint = "" if wanted.kind else " as others in this file are; kind='single_label' takes labels as names"
@@ -256,7 +256,7 @@ def _number(label: Any, wanted: Wanted) -> float:
     return number
 
 
-def _name(label: Any, wanted: Wanted) -> str:
+def _name(label: Any, wanted: ExpectedLabels) -> str:
     if isinstance(label, bool):
         label = "true" if label else "false"
     if isinstance(label, float) and label.is_integer():

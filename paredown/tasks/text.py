@@ -14,7 +14,7 @@ from paredown.answers._columns import TEXT_NAMES, Column, Columns, find_columns
 from paredown.errors import BadInput, BadSetting
 from paredown.model import Reading
 from paredown.registry import answers, tasks
-from paredown.tasks._reading import Read, Wanted, gather, tell_several
+from paredown.tasks._reading import ExpectedLabels, Read, gather, tell_several
 from paredown.tasks._sentences import TAGS, TOKENS
 from paredown.tasks._table import SUFFIXES, WORD_SUFFIXES, Table, read_table, suffix_of
 
@@ -74,7 +74,9 @@ def read_rows(
         table = _without_unused(table, columns)
     if not labels and columns.label in names:
         labels = names[columns.label]
-    wanted = Wanted(kind or ("token_label" if columns.of_words else None), tuple(map(str, labels)), separator=separator)
+    wanted = ExpectedLabels(
+        kind or ("token_label" if columns.of_words else None), tuple(map(str, labels)), separator=separator
+    )
     read = gather(table, columns, wanted, skip_bad_rows)
     if kind is None and not labels and read.kind == "single_label":
         tell_several(read.source, read.labels)
@@ -119,7 +121,7 @@ def _known_columns(table: Table) -> Table:
     records = list(table.rows)
     columns = {str(name): None for _, record in records if isinstance(record, dict) for name in record}
     if records and not columns:
-        gather(Table(table.source, None, iter(records)), Columns(("text",)), Wanted())  # raises what is wrong
+        gather(Table(table.source, None, iter(records)), Columns(("text",)), ExpectedLabels())  # raises what is wrong
     return Table(table.source, tuple(columns), iter(records), table.unit)
 
 

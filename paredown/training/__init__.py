@@ -1,6 +1,6 @@
 """Run methods stage by stage: resumable to the bit, saved so that a crash costs nothing, stopped at the first NaN."""
 
 from paredown.training.loop import train
-from paredown.training.report import Evaluation, Report, StageReport
+from paredown.training.report import DevEvaluation, Report, StageReport
 
-__all__ = ["Evaluation", "Report", "StageReport", "train"]
+__all__ = ["DevEvaluation", "Report", "StageReport", "train"]

@@ -32,7 +32,7 @@ from paredown.training.guard import compiled, seed_everything, widen
 from paredown.training.learner import Learner
 from paredown.training.outcome import REMEDY, conclude, judge
 from paredown.training.processes import Processes, check_trackers
-from paredown.training.report import Evaluation, Report, StageReport
+from paredown.training.report import DevEvaluation, Report, StageReport
 from paredown.training.settings import Settings, described
 
 DEV_BATCH = 64
@@ -259,7 +259,7 @@ class Run:
             return False
         scores, suspicious = self.processes.first_says(found[0])
         value = judge(scores, self.stage.judged_by)
-        self.entry.evaluations.append(Evaluation(done, value, scores, suspicious))
+        self.entry.evaluations.append(DevEvaluation(done, value, scores, suspicious))
         best = -math.inf if self.entry.best is None else self.entry.best
         if self.stage.keeps_last or value > best or value == best == PERFECT:
             self.entry.best, self.entry.best_step = value, done

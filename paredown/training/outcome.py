@@ -8,7 +8,7 @@ from typing import Any
 
 from paredown.answers import Encoded
 from paredown.encoders.probing import evaluating
-from paredown.evaluation.choosing import Choice, choose, speeds
+from paredown.evaluation.choosing import ChosenRule, choose, speeds
 from paredown.evaluation.cost import Bill, Cost
 from paredown.evaluation.metrics import Metric
 from paredown.evaluation.record import record
@@ -39,20 +39,20 @@ def conclude(
 def _conclude(
     model: AdaptiveModel, dev: Sequence[Encoded], metric: Metric, max_drop: float | None, batch_size: int
 ) -> Outcome:
-    plan, chosen = model.plan, Choice(model.plan.exit, [])
+    plan, chosen = model.plan, ChosenRule(model.plan.exit, [])
     if any(str(layer) in model.heads for layer in model.depth[:-1]):
         seen = record(model, dev, batch_size, plan, hashed=False)
         bill = Bill(seen, Cost.of(model, plan))
         if max_drop is not None:
             chosen = choose(seen, metric, bill, max_drop)
         elif plan.exit is not None and plan.exit.knob:
-            chosen = Choice(plan.exit, speeds(seen, plan.exit, metric, bill))
+            chosen = ChosenRule(plan.exit, speeds(seen, plan.exit, metric, bill))
         plan = plan.but(exit=chosen.rule)
     found = worth(model, dev, metric, plan, batch_size)
     return Outcome(plan, found, chosen.speeds, _idle(found, chosen, max_drop))
 
 
-def _idle(found: Worth, chosen: Choice, max_drop: float | None) -> str | None:
+def _idle(found: Worth, chosen: ChosenRule, max_drop: float | None) -> str | None:
     if max_drop is not None and chosen.speeds and chosen.rule is None:
         lost = f"at most {100 * max_drop:g} points of the dev score"
         return f"no exit saves work for {lost}, so every row runs to the end; --max-drop allows more"

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass
-class Evaluation:
+class DevEvaluation:
     step: int  # steps done in the stage
     value: float  # what chooses the best weights
     scores: dict[int, float]  # the metric at every exit, by layers run
@@ -19,7 +19,7 @@ class StageReport:
     name: str
     steps: int  # in all
     losses: list[float] = field(default_factory=list)  # one per step done
-    evaluations: list[Evaluation] = field(default_factory=list)
+    evaluations: list[DevEvaluation] = field(default_factory=list)
     seconds: float = 0.0
     best: float | None = None  # the best dev value
     best_step: int | None = None  # where it was seen; its weights end the stage
@@ -48,5 +48,5 @@ class Report:
         return report
 
 
-def _evaluation(step: int, value: float, scores: dict[str, float], suspicion: str | None = None) -> Evaluation:
-    return Evaluation(step, value, {int(layers): score for layers, score in scores.items()}, suspicion)
+def _evaluation(step: int, value: float, scores: dict[str, float], suspicion: str | None = None) -> DevEvaluation:
+    return DevEvaluation(step, value, {int(layers): score for layers, score in scores.items()}, suspicion)

@@ -146,6 +146,15 @@ def test_every_module_says_what_it_is(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text()))
 
 
+def test_no_two_classes_share_a_name() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(named(path))
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
 def test_the_top_level_stays_small() -> None:
     assert sum(path.parent == ROOT for path in CORE) <= 10, "a room is missing, or something is in the wrong one"
 
