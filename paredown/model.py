@@ -101,7 +101,7 @@ class AdaptiveModel(ForPipelines, Network):
 
     @property
     def labels(self) -> list[str]:
-        return [self.config.id2label[place] for place in range(self.config.num_labels)]
+        return [self.config.id2label[index] for index in range(self.config.num_labels)]
 
     @property
     def body(self) -> frozenset[str]:

@@ -102,12 +102,12 @@ class Registry(Generic[Entry]):
         name, _, rest = text.strip().partition(":")
         settings: dict[str, Any] = {}
         positions = [field.name for field in dataclasses.fields(self[name]) if field.init]
-        for place, part in enumerate(_split(rest)):
+        for index, part in enumerate(_split(rest)):
             key, equals, value = part.partition("=")
             if not equals or not key.strip().isidentifier():  # `(patience:4,tolerance=0.1)` is a value
-                if place >= len(positions):
+                if index >= len(positions):
                     raise BadSetting(f"{text!r} gives more values than {name} has settings")
-                key, value = positions[place], part
+                key, value = positions[index], part
             if key.strip() in settings:
                 raise BadSetting(f"{text!r} gives {key.strip()} twice")
             settings[key.strip()] = _literal(value.strip())
@@ -135,7 +135,7 @@ class Registry(Generic[Entry]):
 def _split(text: str) -> list[str]:
     """Split at commas outside brackets and quotes, so that a setting may be a tuple, or another entry's short text."""
     parts, depth, start, quote = [], 0, 0, ""
-    for place, char in enumerate(text):
+    for index, char in enumerate(text):
         if quote:
             quote = "" if char == quote else quote
         elif char in "'\"":
@@ -143,8 +143,8 @@ def _split(text: str) -> list[str]:
         else:
             depth += (char in "([") - (char in ")]")
         if char == "," and depth == 0 and not quote:
-            parts.append(text[start:place])
-            start = place + 1
+            parts.append(text[start:index])
+            start = index + 1
     return [part for part in [*parts, text[start:]] if part.strip()]
 
 

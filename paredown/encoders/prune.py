@@ -60,8 +60,8 @@ def pruned(model: AdaptiveModel, plan: Plan | None = None, own_classifier: bool 
         raise BadPlan(f"{model.walk.family}: with {len(depth)} layers it has other parts than with {had}")
     fresh.load_state_dict(before, strict=False)
     taken: dict[Any, Any] = {}
-    for place, number in enumerate(depth):
-        theirs, ours = walk.layers[place], model.walk.layers[number]
+    for position, number in enumerate(depth):
+        theirs, ours = walk.layers[position], model.walk.layers[number]
         if taken.setdefault(theirs, ours) is not ours:
             raise BadPlan(f"{model.walk.family} shares one layer among all, so it cannot hold layers that differ")
         theirs.load_state_dict(ours.state_dict())
