@@ -24,8 +24,8 @@ ROUNDS, THRESHOLDS, SINGLY = 3, 1000, 20
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--weights", type=Path, required=True)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--weights", type=Path, required=True, help="the folder of gte-small")
+    parser.add_argument("--data", type=Path, required=True, help="the folder that holds SST-2")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     args = parser.parse_args()
 

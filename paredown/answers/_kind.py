@@ -219,11 +219,14 @@ class Kind(ABC):
         temperature: float = 1.0,
         direction: Direction = "forward",
     ) -> Tensor:
+        """How far the student is from the teacher; gradients keep their size whatever the temperature."""
+        return temperature**2 * self.distance(student / temperature, teacher / temperature, mask, direction)
+
+    def distance(self, student: Tensor, teacher: Tensor, mask: Tensor, direction: Direction) -> Tensor:
         """KL(teacher || student) (forward) or KL(student || teacher) (reverse), mean over the items asked about."""
-        ours, theirs = self.log_probs(student / temperature), self.log_probs(teacher / temperature)
-        each = divergence(ours, theirs, direction)  # [rows, items]
+        each = divergence(self.log_probs(student), self.log_probs(teacher), direction)  # [rows, items]
         asked = self.items(mask, each)
-        return temperature**2 * (each * asked).sum() / asked.sum().clamp(min=1)
+        return (each * asked).sum() / asked.sum().clamp(min=1)
 
     def items(self, mask: Tensor, like: Tensor) -> Tensor:
         """[rows, items] True where an item is asked about: per token as given, else everywhere."""

@@ -49,14 +49,7 @@ class Regression(Kind):
         error = (logits.float() - labels.float().view_as(logits)).abs()
         return error.mean(-1, keepdim=True).tanh()
 
-    def distill(
-        self,
-        student: Tensor,
-        teacher: Tensor,
-        mask: Tensor,
-        temperature: float = 1.0,
-        direction: Direction = "forward",
-    ) -> Tensor:
+    def distance(self, student: Tensor, teacher: Tensor, mask: Tensor, direction: Direction) -> Tensor:
         return F.mse_loss(student.float(), teacher.float())
 
     def label_number(self, label: Any, labels: Sequence[str], index: int) -> Any:

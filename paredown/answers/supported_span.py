@@ -141,15 +141,7 @@ class SupportedSpan(Span):
         sentences = row_means(((logits[..., 5] > 0) != (support > 0)).float(), support >= 0)
         return ((answer + sentences) / 2).unsqueeze(1)
 
-    def distill(
-        self,
-        student: Tensor,
-        teacher: Tensor,
-        mask: Tensor,
-        temperature: float = 1.0,
-        direction: Direction = "forward",
-    ) -> Tensor:
-        answer = super().distill(student, teacher, mask, temperature, direction)
-        ours, theirs = (yes_or_no(logits[..., 5] / temperature) for logits in (student, teacher))
-        support = row_means(divergence(ours, theirs, direction), mask[..., 1])
-        return answer + temperature**2 * support.mean()
+    def distance(self, student: Tensor, teacher: Tensor, mask: Tensor, direction: Direction) -> Tensor:
+        answer = super().distance(student, teacher, mask, direction)
+        ours, theirs = (yes_or_no(logits[..., 5]) for logits in (student, teacher))
+        return answer + row_means(divergence(ours, theirs, direction), mask[..., 1]).mean()
