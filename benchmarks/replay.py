@@ -105,7 +105,7 @@ def one_by_one(seen: Any, rule: Any) -> Any:
     from paredown.evaluation.replay import Replay
 
     *asked, end = seen.stops
-    memory, staying = rule.start(len(seen), torch.device("cpu")), torch.ones(len(seen), dtype=torch.bool)
+    memory, staying = {}, torch.ones(len(seen), dtype=torch.bool)
     logits, layers = torch.empty_like(seen.logits[end]), torch.full((len(seen),), end)
     for step in asked:
         evidence = seen.evidence(step)

@@ -14,8 +14,6 @@ from paredown.registry import exits, reducers
 from paredown.state import Evidence, Memory
 
 if TYPE_CHECKING:
-    import torch
-
     from paredown.answers import Kind
     from paredown.network import Network
     from paredown.state import State
@@ -23,8 +21,6 @@ if TYPE_CHECKING:
 
 class ExitRule(Protocol):
     """When a row may leave. It sees the evidence and its own memory of each row, nothing else."""
-
-    def start(self, rows: int, device: torch.device) -> Memory: ...
 
     @property
     def certainty_key(self) -> Hashable:

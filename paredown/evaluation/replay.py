@@ -15,6 +15,7 @@ from paredown.errors import BadPlan
 from paredown.evaluation.cost import Bill, Cost
 from paredown.evaluation.metrics import MEANS, Metric
 from paredown.evaluation.record import Record
+from paredown.state import Memory
 
 SPEEDS = tuple(round((place / 100) ** 3, 6) for place in range(1, 101))  # dense at the cautious end
 
@@ -104,7 +105,7 @@ def _certainties(record: Record, rule: Any) -> Certainties:
     if rule is None:
         return Certainties([end], torch.empty(0, len(record)), [record.logits[end]])
     values, outputs = [], []
-    memory = rule.start(len(record), record.lengths.device)
+    memory: Memory = {}
     for step in asked:
         evidence = record.evidence(step)
         outputs.append(rule.answer(evidence, memory))

@@ -33,9 +33,6 @@ class Rule(Knob, ABC):
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
         return type(self), *(getattr(self, field.name) for field in fields if field.name != self.knob)
 
-    def start(self, rows: int, device: torch.device) -> Memory:
-        return {}
-
     @abstractmethod
     def certainty(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
         """[rows] how sure each row is in 32 bits, larger is surer, and the memory for the next head."""

@@ -65,12 +65,12 @@ class Learner:
 
     def step(self, number: int) -> float:
         """One optimizer step on one batch, in as many pieces as memory asks for; returns the loss of the batch."""
-        places = self.batches.at(number)
-        loss = self._gradients(places, number)
+        indexes = self.batches.at(number)
+        loss = self._gradients(indexes, number)
         self.scaler.unscale_(self.optimizer)
         limit = math.inf if self.stage.clip is None else self.stage.clip
         norm = torch.nn.utils.clip_grad_norm_(self.trained.values(), limit).item()
-        self._check(loss, norm, places, number)
+        self._check(loss, norm, indexes, number)
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr(number) * group["rate"]
         self.scaler.step(self.optimizer)
@@ -78,24 +78,24 @@ class Learner:
         self._check_weights(number)
         return loss
 
-    def _gradients(self, places: list[int], number: int) -> float:
+    def _gradients(self, indexes: list[int], number: int) -> float:
         """The gradients of the whole batch over all processes. Out of memory: smaller pieces, the same random draws."""
         while True:
             self._seed(number)
             self.optimizer.zero_grad()
-            loss = self._accumulate(places, number)
+            loss = self._accumulate(indexes, number)
             total, failed = self.processes.sums(0.0 if loss is None else loss, loss is None)
             if not failed:
                 self.processes.sum_gradients(list(self.trained.values()))
                 return total
-            self._shrink(places)
+            self._shrink(indexes)
 
-    def _accumulate(self, places: list[int], number: int) -> float | None:
+    def _accumulate(self, indexes: list[int], number: int) -> float | None:
         """This process's share of the loss and its gradients; None when memory runs out."""
-        whole = weight(self.rows, places, self.model.kind) or 1
+        whole = weight(self.rows, indexes, self.model.kind) or 1
         total = torch.zeros((), device=self.processes.device)
         try:
-            for piece in cut(places[self.processes.rank :: self.processes.count], self.micro_batch):
+            for piece in cut(indexes[self.processes.rank :: self.processes.count], self.micro_batch):
                 share = weight(self.rows, piece, self.model.kind) / whole
                 loss = self._loss(piece, number) * share
                 self.scaler.scale(loss).backward()
@@ -107,7 +107,7 @@ class Learner:
         return None
 
     def _loss(self, piece: list[int], number: int) -> Tensor:
-        rows = [self.rows[place] for place in piece]
+        rows = [self.rows[index] for index in piece]
         batch = collate(rows, self.model.tokenizer.pad_token_id, self.processes.device, self.width_multiple)
         with self._autocast():
             progress = Progress(number, self.steps, seed_from(*self.batches.seed, number))
@@ -119,27 +119,27 @@ class Learner:
     def _seed(self, number: int) -> None:
         seed_everything(*self.batches.seed, number, self.processes.rank)
 
-    def _shrink(self, places: list[int]) -> None:
+    def _shrink(self, indexes: list[int]) -> None:
         self.optimizer.zero_grad()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        used = min(self.micro_batch, math.ceil(len(places) / self.processes.count))
+        used = min(self.micro_batch, math.ceil(len(indexes) / self.processes.count))
         if used == 1:
-            longest = max(len(self.rows[place]) for place in places)
+            longest = max(len(self.rows[index]) for index in indexes)
             raise OutOfMemory(
                 f"stage {self.stage.name}: not even one row fits into memory (the longest of this batch has {longest} "
                 "tokens); a smaller max_length, precision='bf16' or a smaller encoder would help"
             )
         self.micro_batch = (used + 1) // 2
 
-    def _check(self, loss: float, norm: float, places: list[int], number: int) -> None:
+    def _check(self, loss: float, norm: float, indexes: list[int], number: int) -> None:
         """Stop before a NaN reaches a weight. A scaled fp16 gradient may overflow: then the scaler skips the step."""
         scaling = self.scaler.is_enabled() and self.scaler.get_scale() > SMALLEST_SCALE
         if math.isfinite(loss) and (math.isfinite(norm) or scaling):
             return
-        bad = [place for place in places if not self._is_finite(place, number)]
+        bad = [index for index in indexes if not self._is_finite(index, number)]
         what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient norm is {norm}"
-        rows = f"rows {bad} of the data give it" if bad else f"no row gives it alone; the batch is rows {places}"
+        rows = f"rows {bad} of the data give it" if bad else f"no row gives it alone; the batch is rows {indexes}"
         broken = non_finite(dict(self.model.named_parameters()))
         cause = f"; {broken}" if broken else ""
         raise NonFiniteLoss(f"{self._at(number)}: {what}; {rows}{cause}. The last checkpoint is intact")
@@ -158,9 +158,9 @@ class Learner:
         return f"stage {self.stage.name}, step {number + 1} of {self.steps}"
 
     @torch.no_grad()
-    def _is_finite(self, place: int, number: int) -> bool:
+    def _is_finite(self, index: int, number: int) -> bool:
         self._seed(number)
-        return math.isfinite(self._loss([place], number).item())
+        return math.isfinite(self._loss([index], number).item())
 
     def state(self) -> dict[str, Tensor]:
         """The optimizer's memory, by parameter name."""
@@ -175,5 +175,5 @@ class Learner:
         for key, value in saved.items():
             what, _, name = key.partition(":")
             # Only the fused optimizer keeps its step count on the device.
-            place = self.processes.device if what != "step" or self.fused else "cpu"
-            self.optimizer.state[self.trained[name]][what] = value.to(place)
+            device = self.processes.device if what != "step" or self.fused else "cpu"
+            self.optimizer.state[self.trained[name]][what] = value.to(device)

@@ -109,7 +109,7 @@ def test_decides_as_documented(rule: Any, kind: Kind) -> None:
     settings = [rule, *(rule.at_speed(speed) for speed in (0, 0.01, 0.3, 0.5, 0.9, 1)), *ties(rule, heads)]
     left = 0
     for one in settings:
-        memory = one.start(200, torch.device("cpu"))
+        memory: Memory = {}
         for head in heads[:-1]:
             leave, after = decide(one, head, memory)
             assert torch.equal(leave, documented(one, head, memory)), (str(one), head.step)

@@ -102,7 +102,7 @@ def decide(rule: Any, seen: Evidence, memory: Memory | None = None) -> tuple[Ten
 def run(rule: Any, heads: list[Evidence]) -> tuple[Tensor, Tensor]:
     """Layers run and answer of each row; rows that leave are taken out, as the model does."""
     rows = torch.arange(len(heads[0].logits))
-    memory = rule.start(len(rows), rows.device)
+    memory: Memory = {}
     layers, answer = torch.zeros(len(rows), dtype=torch.long), torch.zeros_like(heads[0].logits)
     for head in heads:
         seen = of_rows(head, rows)
@@ -147,7 +147,7 @@ def test_decides_for_every_logit(rule: Any, kind: Kind, dtype: torch.dtype) -> N
     ruled_out = torch.tensor([[0.0, 1.0, -math.inf], [5.0, -math.inf, -math.inf]])
     both_ways = torch.cat([one_hot, -one_hot, torch.zeros(1, 3), torch.full((1, 3), 1e4), ruled_out])
     for logits in (both_ways.to(dtype), both_ways[:, :1].to(dtype)):  # several labels, and one
-        memory = rule.start(len(logits), logits.device)
+        memory: Memory = {}
         for layer in ASKED:
             seen = evidence(kind, logits, layer)
             answer = rule.answer(seen, memory)

@@ -86,7 +86,7 @@ def hangs_by_a_hair(model: AdaptiveModel, plan: Plan, alone: dict[str, Tensor]) 
     counts = trace.answer_mask if model.kind.per_token or model.kind.grouped else None
 
     def decide(nudge: float, generator: torch.Generator) -> tuple[int, Tensor]:
-        memory = plan.exit.start(1, model.device)
+        memory: Any = {}
         for run, logits, estimate in heard:
             moved = logits + nudge * torch.randn(logits.shape, generator=generator).sign()
             if estimate is not None:
