@@ -84,11 +84,11 @@ def _read(name: str, data: Path, split: str) -> list[Any]:
     if split == "dev" and SETS[name].held_out:
         return []
     if name == "squad":
-        return tasks.make("squad", train="train-v1.1-subset", test="dev-v1.1").read(data, split)
+        return tasks.make("squad", train="train-v1.1-subset", test="dev-v1.1").read(data, split).rows
     if name == "ag_news" and split == "train":
         part = {"extra": ("train_partial",), "headless": ("train_partial",), "columns": ("label", "text", "source")}
-        return tasks.make(name, text=("text",), **part).read(data, "train_partial")
-    return tasks.make(name).read(data, "dev" if split == "test" and name in KEPT_BACK else split)
+        return tasks.make(name, text=("text",), **part).read(data, "train_partial").rows
+    return tasks.make(name).read(data, "dev" if split == "test" and name in KEPT_BACK else split).rows
 
 
 def _packed(row: Row | Question) -> Any:

@@ -59,9 +59,9 @@ def run_one(job: dict, weights: Path, data: Path, precision: str, compile_layers
     from paredown.registry import exits, tasks
 
     task = tasks.make(job["task"])
-    dev = task.read(data, "dev")
+    dev = task.read(data, "dev").rows
     metric = metric_named("accuracy")
-    model, seconds = fit(job, weights, task.read(data, "train"), dev, precision, compile=compile_layers)
+    model, seconds = fit(job, weights, task.read(data, "train").rows, dev, precision, compile=compile_layers)
     seen = record(model, model.encode(dev, 128), batch_size=256)
     names = [name for name in RULES if name != "learned" or seen.error_probability]
     curves = {name: curve(seen, [exits.make(name).at_speed(s) for s in SPEEDS], metric) for name in names}

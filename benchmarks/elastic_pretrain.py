@@ -55,7 +55,7 @@ def run_one(job: dict, weights: Path, run: Path, data: Path, precision: str, lim
         settings |= {} if depth is None else {"depth": depth}
     model = AdaptiveModel.from_pretrained(weights, **settings)
     model.plan = Plan(depth=None if depth is None else tuple(range(depth)))
-    rows, dev = (task.read(data, split)[:limit] for split in ("train", "dev"))
+    rows, dev = (task.read(data, split).rows[:limit] for split in ("train", "dev"))
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         report = train(

@@ -140,7 +140,7 @@ def run_one(job: dict, weights: Path, data: Path, precision: str, limit: int | N
 
     name = TASKS[job["task"]]
     task, metric = tasks.make(name), metric_named(tasks.make(name).metric)
-    rows = {split: task.read(data, split)[:limit] for split in ("train", "dev", "test_full")}
+    rows = {split: task.read(data, split).rows[:limit] for split in ("train", "dev", "test_full")}
     torch.manual_seed(job["seed"])
     model = AdaptiveModel.from_pretrained(weights, task=name).to("cuda" if torch.cuda.is_available() else "cpu")
     if job["depth"]:

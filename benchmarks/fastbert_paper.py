@@ -67,15 +67,15 @@ def read(name: str, data: Path, limit: int | None) -> tuple[list, list, list]:
 
     task = tasks.make(name)
     if name == "ag_news":
-        train = tasks.make(name, text=("text",), **PART).read(data, "train_partial")
+        train = tasks.make(name, text=("text",), **PART).read(data, "train_partial").rows
     else:
-        train = task.read(data, "train")
-    test = task.read(data, "test")
+        train = task.read(data, "train").rows
+    test = task.read(data, "test").rows
     if held_out := SETS[name].held_out:
         random.Random(0).shuffle(train)
         dev, train = train[:held_out], train[held_out:]
     else:
-        dev = task.read(data, "dev")
+        dev = task.read(data, "dev").rows
     train, dev, test = (
         rows if limit is None else random.Random(0).sample(rows, min(limit, len(rows))) for rows in (train, dev, test)
     )

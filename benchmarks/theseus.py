@@ -61,7 +61,7 @@ def run_one(job: dict, weights: Path, data: Path, kept: Path, precision: str, li
 
     torch.manual_seed(job["seed"])
     task, tuning = tasks.make(job["task"]), TASKS[job["task"]]
-    rows, dev = (task.read(data, split)[:limit] for split in ("train", "dev"))
+    rows, dev = (task.read(data, split).rows[:limit] for split in ("train", "dev"))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     mine = kept / named(job)
     from_scratch = job["variant"] == PREDECESSOR or job["depth"]

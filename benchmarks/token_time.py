@@ -37,7 +37,7 @@ def main() -> None:
     torch.set_num_threads(1)
     model = AdaptiveModel.from_pretrained(args.weights, task="imdb").eval()
     model.grow_selectors()
-    reviews = random.Random(0).sample(list(tasks.make("imdb").read(args.data, "test")), ROWS)
+    reviews = random.Random(0).sample(tasks.make("imdb").read(args.data, "test").rows, ROWS)
     rows = sorted(model.encode(reviews, 512), key=len)
     plans = {reducer: Plan(reduce=reducer) for reducer in PLANS}
 

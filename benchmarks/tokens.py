@@ -105,14 +105,14 @@ def read(task: str, data: Path, model: Any, limit: int | None) -> tuple[Any, Any
     its = SETTINGS[task]
     if task == "squad":
         source = tasks.make(task, train="train-v1.1-subset")
-        train, test = source.load(data, "train").rows, source.load(data, "dev").rows
+        train, test = source.read(data, "train").rows, source.read(data, "dev").rows
         titles = sorted({row.context for row in train})  # no paragraph stands on both sides
         random.Random(0).shuffle(titles)
         place = {title: number for number, title in enumerate(titles)}
         train.sort(key=lambda row: place[row.context])
     else:
         source = tasks.make(task)
-        train, test = list(source.read(data, "train")), source.read(data, "test")
+        train, test = source.read(data, "train").rows, source.read(data, "test").rows
         random.Random(0).shuffle(train)
     dev, train = train[: its.held_out][:limit], train[its.held_out :][:limit]
     made = questions if task == "squad" else texts

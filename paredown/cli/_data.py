@@ -14,12 +14,9 @@ from paredown.errors import BadInput, BadSetting
 from paredown.evaluation.metrics import Metric, metric_named
 from paredown.model import AdaptiveModel, Reading
 from paredown.registry import answers, tasks
-from paredown.tasks import Bad, Questions, Read
-from paredown.tasks._records import QuestionFiles
-from paredown.tasks.race import Race
-from paredown.tasks.text import read_rows
+from paredown.tasks import Split, read_rows
 
-Task = Annotated[str | None, typer.Option(help="A task of the catalogue, read from its own files in --data.")]
+TaskName = Annotated[str | None, typer.Option(help="A task of the catalogue, read from its own files in --data.")]
 Data = Annotated[Path | None, typer.Option(help="The folder that holds the task's files.")]
 TextColumn = Annotated[str | None, typer.Option(help="Column of the text; guessed when obvious.")]
 PairColumn = Annotated[str | None, typer.Option(help="Column of the second text of a pair.")]
@@ -82,21 +79,25 @@ class Source:
             return
         if self.kind is not None:
             raise BadSetting(f"the task {self.task} has a kind of its own; leave --kind out")
-        if given and not isinstance(tasks.make(self.task), (QuestionFiles, Race)):
+        if given and not tasks.make(self.task).takes_file:
             raise BadSetting(f"the task {self.task} has files of its own; leave --{given[0]} out")
         if self.data is None and not given:
             raise BadSetting(f"the task {self.task} needs --data, the folder that holds its files")
 
+    def has(self, split: str) -> bool:
+        """Whether it was said where the rows of a split are."""
+        return bool(self._file(split)) or (self.task is not None and self.data is not None)
+
     def read(
         self, split: str, labels: tuple[str, ...] = (), kind: str | None = None, usual: Reading | None = None
-    ) -> Any:
-        """The rows of a split with their labels and kind, read as usual; None where no file was given."""
-        kind = kind or self.kind
-        path = (self.files or {}).get(split)
+    ) -> Split:
+        """The rows of a split with their labels and kind, read as usual."""
+        if not self.has(split):
+            rows = "training" if split == "train" else split
+            raise BadSetting(f"there are no {rows} rows: give --{split}, or --task and --data")
+        kind, path = kind or self.kind, self._file(split)
         if self.task is not None:
-            return self._of_task(tasks.make(self.task), path, split)
-        if not path:
-            return None
+            return self._of_task(self.task, path, split)
         if kind is not None and answers.make(kind).asks_questions:
             raise BadSetting(f"{path}: name the --task that reads its questions: squad, hotpotqa, race, wikihop, …")
         said = self.reading
@@ -114,18 +115,16 @@ class Source:
                 skip_bad_rows=self.skip_bad_rows,
             )
 
-    def training(self, unlabelled: str | None) -> tuple[Any, Any, Any]:
+    def training(self, unlabelled: str | None) -> tuple[Split, Split | None, Split | None]:
         """Rows to train on, and those that are given of dev rows and of more text, read alike."""
         found = self.read("train")
-        if found is None:
-            raise BadSetting("there are no training rows: give --train, or --task and --data")
         if self.task is None and found.rows and all(row.label is None for row in found.rows):
             other = "questions are read by a --task: squad, race, …"
             raise BadInput(f"{found.source}: which column holds the label? Say --label-column; {other}")
-        held = self.read("dev", found.labels, found.kind, found.reading)
+        held = self.read("dev", found.labels, found.kind, found.reading) if self.has("dev") else None
         return found, held, self.more(unlabelled, found) if unlabelled else None
 
-    def more(self, path: str, like: Any) -> Any:
+    def more(self, path: str, like: Split) -> Split:
         """Rows that need no label: questions in the task's format, texts in any."""
         if answers.make(like.kind).asks_questions:
             return Source(self.task, None, {"train": path}, skip_bad_rows=self.skip_bad_rows).read("train")
@@ -134,20 +133,17 @@ class Source:
         source = Source(None, None, {"train": path}, replace(self.reading, label_column=None), self.skip_bad_rows)
         return source.read("train", kind=kind, usual=texts)
 
-    def _of_task(self, task: Any, path: str | None, split: str) -> Any:
+    def _file(self, split: str) -> str | None:
+        return (self.files or {}).get(split)
+
+    def _of_task(self, task: str, path: str | None, split: str) -> Split:
         """From a file in the task's format, wherever it is, else from its folder."""
         if path and not Path(path).is_file():
             raise BadInput(f"{path} is missing")
-        if (place := path or self.data) is None:
-            return None
-        found = task.load(place, split, skip_bad_rows=self.skip_bad_rows)
-        if not isinstance(found, Questions):
-            return found
-        bad = tuple(Bad(place, f"{one.place}: {one.reason}") for place, one in enumerate(found.bad))
-        return Read(found.source, found.rows, (), found.kind, bad)
+        return tasks.make(task).read(path or self.data, split, self.skip_bad_rows)
 
 
-def facts_of(rows: Any, model: AdaptiveModel, max_length: int | None) -> dict[str, Any]:
+def facts_of(rows: Split, model: AdaptiveModel, max_length: int | None) -> dict[str, Any]:
     """How rows are understood, for a dry run; columns only where they were looked for."""
     first = {name: value for name, value in asdict(rows.rows[0]).items() if value is not None}
     return {
@@ -160,18 +156,10 @@ def facts_of(rows: Any, model: AdaptiveModel, max_length: int | None) -> dict[st
     }
 
 
-def metric_of(rows: Any, task: str | None, ready: Any) -> Metric | None:
+def metric_of(rows: Split, ready: Any) -> Metric | None:
     """The headline metric of the dev rows: those read, or some of the training rows; None where there are none."""
     if not ready.dev:
         return None
     if rows.groups is not None and len(rows.groups) != len(ready.dev):
         raise BadSetting("rows are ranked in groups, which no row can be held out of: give --dev")
-    return metric_named(metrics_of(rows, task)[0], rows.groups)
-
-
-def metrics_of(rows: Any, task: str | None) -> list[str]:
-    """The metrics of rows, the headline first; ranked rows have one of their own."""
-    if (kind := answers.make(rows.kind)).windowed:
-        return [kind.metric]  # tasks score questions by rules of their own
-    own = () if task is None or rows.groups is not None else tasks.make(task).metrics
-    return list(own) or [rows.metric]
+    return metric_named(rows.metric, rows.groups)

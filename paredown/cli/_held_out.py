@@ -11,23 +11,24 @@ from rich.table import Table
 
 from paredown.answers import Encoded
 from paredown.cli._asked import ASKED, BATCH, Asked
-from paredown.cli._data import Source, metrics_of
+from paredown.cli._data import Source
 from paredown.errors import BadInput
 from paredown.evaluation import Metric, Worth, metric_named, worth
 from paredown.model import AdaptiveModel
+from paredown.tasks import Split
 
 
 @dataclass(frozen=True)
 class HeldOut:
     """Labelled rows, encoded once for all models of one tokenizer."""
 
-    found: Any  # as a Source reads it
+    found: Split
     encoded: list[Encoded]
     max_length: int | None
     task: str | None
 
     @classmethod
-    def read(cls, source: Source, test: str, model: AdaptiveModel, max_length: int | None, learnt: Any) -> HeldOut:
+    def read(cls, source: Source, test: str, model: AdaptiveModel, max_length: int | None, learnt: Split) -> HeldOut:
         """`test` is a file, or a split of the task; `learnt` are the training rows, whose labels and kind it has."""
         if source.task is not None and not Path(test).is_file():
             found = source.read(test)
@@ -41,7 +42,7 @@ class HeldOut:
 
     @cached_property
     def metric(self) -> Metric:
-        return metric_named(metrics_of(self.found, self.task)[0], self.found.groups)
+        return metric_named(self.found.metric, self.found.groups)
 
     def of(self, model: AdaptiveModel) -> Tested:
         questions = ASKED.get(model.kind.name)

@@ -22,9 +22,8 @@ from paredown.registry import answers, tasks
 from paredown.tasks import Question
 from paredown.tasks._questions import JSON
 from paredown.tasks._reading import Fault, Item, item_of, readable_cell, value_of
-from paredown.tasks._records import QuestionFiles, numbered_records
+from paredown.tasks._records import numbered_records
 from paredown.tasks._table import Numbered, Table, _ended, read_table, table_of, without_last_blanks
-from paredown.tasks.race import Race
 from paredown.tasks.wikihop import question_of
 
 PIPE = "-"  # standard input or output
@@ -168,21 +167,20 @@ def _question(line: int, record: dict[str, Any] | str) -> Incoming:
 
 
 def open_questions(path: str, task: str, kind: Kind) -> InputSource:
-    """The questions of a file in a task's format, such as models of the kind are asked; of RACE a folder too."""
+    """The questions of a file in a task's format, such as models of the kind are asked; of some tasks a folder too."""
     reader, folder = tasks.make(task), Path(path).is_dir()
-    articles = isinstance(reader, Race)
     theirs = answers.make(reader.kind or "single_label")
-    alike = theirs.asks is kind.asks and theirs.grouped == kind.grouped
-    if not alike or not (articles or isinstance(reader, QuestionFiles)):
+    if not (kind.asks_questions and theirs.asks is kind.asks and theirs.grouped == kind.grouped):
         said = f"the task {task} does not ask questions about a text that {kind.name} answers"
         raise BadSetting(f"{said}; leave --task out and name columns")
     if path == PIPE:
         raise BadSetting(f"the questions of {task} are read from a file, not from standard input")
-    if folder and not (articles and any(Path(path).glob("*.txt"))):
-        raise BadInput(f"{path} is a folder{' without a .txt' if articles else ''}; name a file of questions")
+    ending = reader.in_folders_of
+    if folder and not (ending and any(Path(path).glob(f"*{ending}"))):
+        raise BadInput(f"{path} is a folder{ending and f' without a {ending}'}; name a file of questions")
     rows = (
         Incoming(number, None, f"{place}: {asked}") if isinstance(asked, str) else Incoming(number, asked)
-        for number, (place, asked) in enumerate(reader._found(Path(path)), 1)
+        for number, (place, asked) in enumerate(reader.questions(Path(path)), 1)
     )
     return InputSource(path, "question", None if folder else Path(path).stat().st_size, "question", "context", rows)
 

@@ -15,6 +15,7 @@ from paredown.errors import BadBundle, BadSetting
 from paredown.model import AdaptiveModel, Reading
 from paredown.plan import Plan
 from paredown.registry import answers, methods
+from paredown.tasks import Split
 
 WEIGHTS = (".bin", ".pt", ".pth", ".safetensors")
 Tokenizer = Annotated[
@@ -85,7 +86,7 @@ def load_any(source: str, **settings: Any) -> AdaptiveModel:
 
 def model_for(
     source: str,
-    rows: Any,
+    rows: Split,
     seed: int,
     depth: int | None = None,
     reduce: str | None = None,

@@ -146,8 +146,8 @@ class OriginalFiles:
     @property
     def labels(self) -> list[str]:
         """What the model answers, as the benchmark writes it."""
-        task: Any = None if self.task is None else tasks.make(self.task)
-        spelled = dict(zip(task.labels, task.spelled, strict=True)) if getattr(task, "spelled", ()) else {}
+        task = None if self.task is None else tasks.make(self.task)
+        spelled = dict(zip(task.labels, task.spelled, strict=True)) if task and task.spelled else {}
         return [spelled.get(label, label) for label in self.model.labels]
 
     def rules(self) -> list[Any]:

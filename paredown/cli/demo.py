@@ -20,7 +20,7 @@ from paredown.cli._data import (
     LabelSeparator,
     PairColumn,
     Source,
-    Task,
+    TaskName,
     TextColumn,
 )
 from paredown.cli._fetch import ENCODER, REVIEWS, fetch_encoder, fetch_reviews
@@ -49,7 +49,7 @@ Option = typer.Option
 def demo(
     model: Annotated[str | None, Option(help="Your own encoder; default: a 6-layer MiniLM.")] = None,
     method: Annotated[str, Option("--method", "-m", help="How to train.")] = METHOD,
-    task: Task = None,
+    task: TaskName = None,
     data: Data = None,
     train: Annotated[str | None, Option(help="Your own labelled rows; default: rated movie-review sentences.")] = None,
     dev: Annotated[str | None, Option(help="Your own rows to choose by and to report on.")] = None,

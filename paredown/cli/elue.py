@@ -28,7 +28,7 @@ from paredown.evaluation.original_files import benchmark_name, write_elue_submis
 from paredown.evaluation.record import record
 from paredown.model import AdaptiveModel
 from paredown.registry import exits, tasks
-from paredown.tasks import Read
+from paredown.tasks import Split
 from paredown.training import train as run
 from paredown.training.batches import Batches
 
@@ -123,8 +123,8 @@ class ElueTask:
         except BadInput:
             return False
 
-    def read(self, split: str) -> Read:
-        return self.task.load(self.data, split)
+    def read(self, split: str) -> Split:
+        return self.task.read(self.data, split)
 
     @cached_property
     def judged(self) -> tuple[str, list[Row]]:
@@ -226,7 +226,7 @@ class Runs:
         name = Path(self.encoder).name
         return {use: Curve(name, its) for use, its in lines.items()}
 
-    def fresh(self, rows: Read, depth: int | None) -> tuple[AdaptiveModel, list[Any]]:
+    def fresh(self, rows: Split, depth: int | None) -> tuple[AdaptiveModel, list[Any]]:
         """A model to train, and the methods it is trained by."""
         model = model_for(self.encoder, rows, self.settings["seed"], depth)
         return model, [_suited(method, model) for method in ([self.alone] if depth else self.methods)]

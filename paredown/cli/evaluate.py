@@ -22,10 +22,9 @@ from paredown.cli._data import (
     PairColumn,
     SkipBadRows,
     Source,
-    Task,
+    TaskName,
     TextColumn,
     facts_of,
-    metrics_of,
 )
 from paredown.cli._loading import (
     Device,
@@ -56,7 +55,7 @@ def evaluate(
     bundle: Annotated[str, typer.Argument(help="A bundle; with --checkpoints the folder of a run.")],
     rows: Annotated[str | None, typer.Argument(help="File or Hub dataset with labelled rows.")] = None,
     output: Annotated[Path | None, Option("--output", "-o", help="Folder for all files.")] = None,
-    task: Task = None,
+    task: TaskName = None,
     data: Data = None,
     split: Annotated[str | None, Option(help="Of the task; default dev, test for submissions.")] = None,
     text_column: TextColumn = None,
@@ -117,7 +116,7 @@ def evaluate(
     )
     found = source.read(split, labels_to_read(model), model.kind.name, model.reading)
     encoded = model.encode(found.rows, max_length)
-    metrics = [metric] if metric else metrics_of(found, task)
+    metrics = [metric] if metric else list(found.metrics)
     if files is not None:
         files.check(_labelled(encoded), len(found.bad))
     elif not _labelled(encoded):

@@ -23,7 +23,7 @@ from paredown.cli._data import (
     PairColumn,
     SkipBadRows,
     Source,
-    Task,
+    TaskName,
     TextColumn,
     facts_of,
     metric_of,
@@ -57,7 +57,7 @@ def train(
     head: Annotated[str | None, Option(help="Which head, for every method: attention, pooler, …")] = None,
     reduce: Reduce = None,
     tokenizer: Tokenizer = None,
-    task: Task = None,
+    task: TaskName = None,
     data: Data = None,
     train: Annotated[str | None, Option(help="File or Hub dataset with labelled rows.")] = None,
     dev: Annotated[str | None, Option(help="The same, to choose the best weights by.")] = None,
@@ -118,7 +118,7 @@ def train(
     if dry_run:
         stages = [_foresee(each, chosen, ready, batch_size) for each in models]
         return _show_stages([stage for its in stages for stage in its], facts_of(found, first, max_length), as_json)
-    metric = metric_of(held or found, task, ready)
+    metric = metric_of(held or found, ready)
     made = Made(metric, ready, judged)
     for folder, adaptive in zip(folders.values(), models, strict=True):
         report = run(

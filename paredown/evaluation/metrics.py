@@ -194,7 +194,7 @@ def metric_named(name: str, groups: Sequence[str] | None = None) -> Metric:
     """A metric by name; one that ranks needs the group of every row."""
     if name in GROUPED:
         if groups is None:
-            raise BadSetting(f"{name} ranks the rows of a group: give the groups of the rows (Read.groups)")
+            raise BadSetting(f"{name} ranks the rows of a group: give the groups of the rows (Split.groups)")
         return GROUPED[name](tuple(groups))
     if name not in METRICS:
         raise UnknownName(f"no metric is called {name!r}; known: {', '.join([*METRICS, *GROUPED])}")

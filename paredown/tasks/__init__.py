@@ -1,8 +1,7 @@
 """Data readers, labels and metrics by name; importing this package registers them all."""
 
 from paredown.answers import Choices, Question
-from paredown.tasks._questions import Questions
-from paredown.tasks._reading import Bad, Read
+from paredown.tasks._task import Problem, Split, Task
 from paredown.tasks.ag_news import AgNews
 from paredown.tasks.corpus import Corpus
 from paredown.tasks.elue import Elue
@@ -20,7 +19,6 @@ from paredown.tasks.wikihop import WikiHop
 
 __all__ = [
     "AgNews",
-    "Bad",
     "Choices",
     "Corpus",
     "Elue",
@@ -29,12 +27,13 @@ __all__ = [
     "HotpotQA",
     "Hyperpartisan",
     "Mrqa",
+    "Problem",
     "Question",
-    "Questions",
     "Race",
     "RaceOptions",
-    "Read",
+    "Split",
     "Squad",
+    "Task",
     "Text",
     "TrBert",
     "TriviaQA",

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from paredown.answers import Row
 from paredown.answers._columns import Columns
 from paredown.errors import BadInput
 from paredown.registry import answers
-from paredown.tasks._reading import ExpectedLabels, Read, gather
+from paredown.tasks._reading import ExpectedLabels, gather
 from paredown.tasks._table import SUFFIXES, Table, read_table
+from paredown.tasks._task import Split
 
 SPLITS = ("train", "dev", "test")
 
@@ -34,21 +34,17 @@ class Files:
     headless: tuple[str, ...] = ()  # splits whose files have none
     extra: tuple[str, ...] = ()  # further splits, named as their files
     version: int = 1  # grows when rows, labels or the headline change
+    takes_file: ClassVar[bool] = False
     name: ClassVar[str]
 
     @property
     def metric(self) -> str:
         return self.metrics[0]
 
-    def read(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> list[Row]:
-        """The rows of a split (`train`, `dev`, `test`); labels are None where the benchmark keeps them back."""
-        return self.load(root, split, skip_bad_rows).rows
-
-    def load(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> Read:
-        """Rows and what was left out; a file that is not as the benchmark made it is an error that names the line."""
+    def read(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> Split:
         path = self.path(root, split)
         table = read_table(path, self.columns, header=split not in self.headless)
-        return gather(table, self._chosen(table, split), self._wanted(), skip_bad_rows)
+        return gather(table, self._chosen(table, split), self._wanted(), skip_bad_rows, self.metrics)
 
     def path(self, root: str | Path, split: str) -> Path:
         self._check(split)

@@ -6,41 +6,23 @@ import codecs
 import gzip
 import json
 import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from paredown.answers import Choices, Question
 from paredown.answers._questions import is_labelled
 from paredown.errors import BadInput
+from paredown.registry import answers
 from paredown.tasks._reading import Fault, tell_bad
+from paredown.tasks._task import Problem, Split
 
 JSON = (".json", ".json.gz")
 
-
-Asked = TypeVar("Asked", Question, Choices)
-
-
-@dataclass(frozen=True)
-class BadQuestion:
-    place: str  # `line 3, question 'a7'`, `article 1, paragraph 2, question 'a7'`
-    reason: str
+Found = Iterator[tuple[str, Question | Choices | str]]  # by place: a question, or what is wrong with it
 
 
-@dataclass(frozen=True)
-class Questions(Generic[Asked]):
-    """What a reader found."""
-
-    source: str
-    rows: list[Asked]
-    kind: str
-    bad: tuple[BadQuestion, ...] = ()  # questions left out on request
-
-
-def gather_questions(
-    source: str | Path, found: Iterable[tuple[str, Asked | str]], kind: str, skip_bad_rows: bool = False
-) -> Questions[Asked]:
+def gather_questions(source: str, found: Found, kind: str, skip_bad_rows: bool = False) -> Split:
     """Questions by place; a text instead of one says what is wrong with it, and is an error or left out on request.
 
     The first fault is named and the others are counted. Two questions with one id are a fault (predictions go by id),
@@ -48,8 +30,8 @@ def gather_questions(
     """
     all_found = list(found)
     labelled = any(not isinstance(asked, str) and is_labelled(asked) for _, asked in all_found)
-    rows: list[Asked] = []
-    bad: list[BadQuestion] = []
+    rows: list[Question | Choices] = []
+    bad: list[Problem] = []
     seen: dict[str, str] = {}
     for place, asked in all_found:
         if not isinstance(asked, str):
@@ -58,15 +40,14 @@ def gather_questions(
             elif labelled and not is_labelled(asked):
                 asked = "it has no answer, while others in this file do"
         if isinstance(asked, str):
-            bad.append(BadQuestion(place, asked))
+            bad.append(Problem(place, asked))
         else:
             seen[asked.id] = place
             rows.append(asked)
     if not rows and not bad:
         raise BadInput(f"{source}: the file has no questions")
-    if bad:
-        tell_bad(f"{source}, {bad[0].place}: {bad[0].reason}", len(bad), len(rows), "question", skip_bad_rows)
-    return Questions(str(source), rows, kind, tuple(bad))
+    tell_bad(source, bad, len(rows), "question", skip_bad_rows)
+    return Split(source, rows, kind, (answers.make(kind).metric,), bad=tuple(bad))
 
 
 def field_of(record: Any, name: str, kind: type, what: str, missing: Any = ...) -> Any:

@@ -8,43 +8,22 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from paredown.answers import IGNORED, Kind, Row, SingleLabel
 from paredown.answers._columns import Columns
 from paredown.errors import BadInput
-from paredown.model import Reading
 from paredown.registry import answers
 from paredown.tasks._table import Table
+from paredown.tasks._task import Problem, Split
 
 WHOLE = re.compile(r"[+-]?\d+")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 SEPARATORS = ("|", ";", ",")  # between labels, where several stand in one cell
+RANKED = ("mean_reciprocal_rank",)  # the metrics of rows in groups
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Bad:
-    line: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class Read:
-    source: str
-    rows: list[Row]
-    labels: tuple[str, ...]  # all that may occur; sorted (whole numbers as numbers) where nobody named them
-    kind: str
-    bad: tuple[Bad, ...] = ()  # rows left out on request
-    groups: tuple[str, ...] | None = None  # the question every row answers, where rows are ranked
-    reading: Reading = field(default_factory=Reading)  # how to read others alike
-
-    @property
-    def metric(self) -> str:
-        """The usual metric of such rows."""
-        return "mean_reciprocal_rank" if self.groups is not None else answers.make(self.kind).metric
 
 
 @dataclass(frozen=True)
@@ -76,15 +55,24 @@ class Fault(Exception):
     """What is wrong with one row, question or paragraph, for its place to be named by who knows it."""
 
 
-def gather(table: Table, columns: Columns, wanted: ExpectedLabels, skip_bad_rows: bool = False) -> Read:
-    """All rows of a table; bad ones are an error that names the first and counts the others, or are left out."""
-    items, bad, wanted_kind = [], [], wanted.of_kind
+def gather(
+    table: Table,
+    columns: Columns,
+    wanted: ExpectedLabels,
+    skip_bad_rows: bool = False,
+    metrics: tuple[str, ...] = (),
+) -> Split:
+    """All rows of a table; bad ones are an error that names the first and counts the others, or are left out.
+
+    Without metrics rows are scored by the usual one of their kind; ranked rows have their own.
+    """
+    items, faults, wanted_kind = [], [], wanted.of_kind
     for line, cells in table.rows:
         try:
             items.append(item_of(line, cells, columns, wanted_kind, wanted.separator))
         except Fault as fault:
-            bad.append(Bad(line, str(fault)))
-    if not items and not bad:
+            faults.append((line, str(fault)))
+    if not items and not faults:
         raise BadInput(f"{table.source}: the file has no rows")
     labelled = [item.label for item in items if item.label is not None]
     needed = columns.label is not None and (wanted.required or bool(labelled))
@@ -101,21 +89,24 @@ def gather(table: Table, columns: Columns, wanted: ExpectedLabels, skip_bad_rows
             if of_kind.per_word and label is not None and len(label) != len(text):
                 raise Fault(f"{len(label)} labels for {len(text)} words")
         except Fault as fault:
-            bad.append(Bad(item.line, str(fault)))
+            faults.append((item.line, str(fault)))
         else:
             rows.append(Row(text, item.pair, label))
             groups.append(item.group or "")
-    bad.sort(key=lambda one: one.line)
-    if bad:
-        first = f"{table.source}, {table.unit} {bad[0].line}: {bad[0].reason}"
-        tell_bad(first, len(bad), len(rows), "row", skip_bad_rows)
+    bad = tuple(Problem(f"{table.unit} {line}", reason) for line, reason in sorted(faults, key=lambda one: one[0]))
+    tell_bad(table.source, bad, len(rows), "row", skip_bad_rows)
+    metrics = RANKED if columns.group else metrics or (of_kind.metric,)
     labels = wanted.labels or _found(rows, of_kind)
-    return Read(table.source, rows, labels, kind, tuple(bad), tuple(groups) if columns.group else None)
+    return Split(table.source, rows, kind, metrics, labels, bad, groups=tuple(groups) if columns.group else None)
 
 
-def tell_bad(first: str, bad: int, good: int, what: str, skip_bad_rows: bool) -> None:
+def tell_bad(source: str, problems: Sequence[Problem], good: int, what: str, skip_bad_rows: bool) -> None:
     """Bad rows, or whatever a file holds, are an error; a warning where they may be left out and others are good."""
-    said = first + (f"; and {bad - 1} more {what}{'s' * (bad > 2)}" if bad > 1 else "")
+    if not problems:
+        return
+    bad = len(problems)
+    said = f"{source}, {problems[0].place}: {problems[0].reason}"
+    said += f"; and {bad - 1} more {what}{'s' * (bad > 2)}" if bad > 1 else ""
     if not good:
         raise BadInput(f"{said}; no {what} of the file is good")
     if not skip_bad_rows:

@@ -7,60 +7,72 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Generic
+from typing import Any, ClassVar
 
+from paredown.answers import Choices, Question
 from paredown.errors import BadInput
 from paredown.tasks._files import SPLITS
-from paredown.tasks._questions import JSON, Asked, Fault, Questions, gather_questions, read_json
+from paredown.tasks._questions import JSON, Fault, Found, gather_questions, read_json
 from paredown.tasks._table import numbered_lines, table_of
+from paredown.tasks._task import Split
 
 LINES = (".jsonl", ".jsonl.gz")
 
 
+class QuestionTask(ABC):
+    """A task of questions; a file in its format may stand in for its folder, whatever it is called."""
+
+    labels: ClassVar[tuple[str, ...]] = ()
+    spelled: ClassVar[tuple[str, ...]] = ()
+    takes_file: ClassVar[bool] = True
+    in_folders_of: ClassVar[str] = ""  # the ending of files, where a folder of them is read as one file is
+    kind: ClassVar[str]
+    name: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def metrics(self) -> tuple[str, ...]: ...
+
+    @property
+    def metric(self) -> str:
+        return self.metrics[0]
+
+    def read(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> Split:
+        if split not in SPLITS:
+            raise BadInput(f"no split is called {split!r}; known: {', '.join(SPLITS)}")
+        sources = [Path(root)] if Path(root).is_file() else self._sources(Path(root), split)
+        found = (one for source in sources for one in self.questions(source))
+        return gather_questions(" and ".join(map(str, sources)), found, self.kind, skip_bad_rows)
+
+    @abstractmethod
+    def questions(self, path: Path) -> Found:
+        """Every question of a file by place, as it is read, or what is wrong with it."""
+
+    @abstractmethod
+    def _sources(self, root: Path, split: str) -> list[Path]:
+        """What holds a split below `root`."""
+
+
 @dataclass(frozen=True)
-class QuestionFiles(ABC, Generic[Asked]):
+class QuestionFiles(QuestionTask):
+    """One file for each split."""
+
     folder: str  # a|b: either
     train: str = "train"  # the files' names; a|b: either
     dev: str = "dev"
     test: str = "test"
     metrics: tuple[str, ...] = ("accuracy",)  # the first is the headline
     version: int = 1  # grows when rows, labels or the headline change
-    labels: ClassVar[tuple[str, ...]] = ()
-    spelled: ClassVar[tuple[str, ...]] = ()
-    kind: ClassVar[str]
-    name: ClassVar[str]
 
-    @property
-    def metric(self) -> str:
-        return self.metrics[0]
-
-    def read(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> list[Asked]:
-        """The questions of a split (`train`, `dev`, `test`); answers are missing where the makers keep them back."""
-        return self.load(root, split, skip_bad_rows).rows
-
-    def load(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> Questions[Asked]:
-        """Questions and what was left out; a file that is not as its makers say is an error that names the place."""
-        path = self.path(root, split)
-        return gather_questions(path, self._found(path), self.kind, skip_bad_rows)
-
-    def path(self, root: str | Path, split: str) -> Path:
-        """The file of a split below `root`; a root that is a file is that file, whatever it is called."""
-        if split not in SPLITS:
-            raise BadInput(f"no split is called {split!r}; known: {', '.join(SPLITS)}")
-        if Path(root).is_file():
-            return Path(root)
+    def _sources(self, root: Path, split: str) -> list[Path]:
         stems = {"train": self.train, "dev": self.dev, "test": self.test}[split]
-        return find_records(root, self.folder, stems, f"{split} questions")
-
-    @abstractmethod
-    def _found(self, path: Path) -> Iterator[tuple[str, Asked | str]]:
-        """Every question by place, or what is wrong with it."""
+        return [find_records(root, self.folder, stems, f"{split} questions")]
 
 
-class Records(QuestionFiles[Asked]):
+class Records(QuestionFiles):
     """One question in each record."""
 
-    def _found(self, path: Path) -> Iterator[tuple[str, Asked | str]]:
+    def questions(self, path: Path) -> Found:
         for place, record in numbered_records(path):
             if isinstance(record, str):
                 yield place, record
@@ -77,7 +89,7 @@ class Records(QuestionFiles[Asked]):
         return record.get("id")
 
     @abstractmethod
-    def _asked(self, record: dict[str, Any]) -> Asked:
+    def _asked(self, record: dict[str, Any]) -> Question | Choices:
         """The question a record holds; raises Fault where it does not hold one."""
 
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from paredown.answers import Question, Sentence
 from paredown.registry import tasks
 from paredown.tasks._graphs import Span, nodes_of
-from paredown.tasks._questions import BadQuestion, Fault, Questions, field_of, readable, text_of
+from paredown.tasks._questions import Fault, field_of, readable, text_of
 from paredown.tasks._records import Records
+from paredown.tasks._task import Problem, Split
 
 # A paragraph of the context is its title, `: `, its sentences without the white space around them and a space between
 # two; paragraphs stand on lines of their own. Plain text, so that it reads the same to every tokenizer.
@@ -30,14 +31,9 @@ Paragraph = tuple[str, list[str]]
 Fact = tuple[str, int]
 
 
-@dataclass(frozen=True)
-class HotpotQuestions(Questions[Question]):
-    noted: tuple[BadQuestion, ...] = ()  # kept, though the answer or a supporting fact stands nowhere in the context
-
-
 @tasks.register("hotpotqa")
 @dataclass(frozen=True)
-class HotpotQA(Records[Question]):
+class HotpotQA(Records):
     folder: str = "HotpotQA|hotpotqa|hotpot"
     train: str = "hotpot_train_v1.1|hotpot_train_graph"
     dev: str = "hotpot_dev_distractor_v1|rerank_dev_tok"  # of the other setting: hotpot_dev_fullwiki_v1
@@ -46,19 +42,19 @@ class HotpotQA(Records[Question]):
     version: int = 2
     kind: ClassVar[str] = "supported_span"
 
-    def load(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> HotpotQuestions:
+    def read(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> Split:
         """Questions, what was left out, and what was kept though it is not all there.
 
         A few supporting facts of the official files name no sentence, and retrieved paragraphs (fullwiki) often lack
         the answer; such questions stay, because a score over the others would not be the official one.
         """
-        read = super().load(root, split, skip_bad_rows)
-        noted = tuple(BadQuestion(f"question {row.id!r}", reason) for row in read.rows for reason in missing(row))
+        found = super().read(root, split, skip_bad_rows)
+        noted = tuple(Problem(f"question {row.id!r}", reason) for row in found.rows for reason in missing(row))
         if noted:
             answers = sum(one.reason.startswith("the answer") for one in noted)
             said = f"{answers} answers and {len(noted) - answers} supporting facts are not in their question's context"
-            log.warning("%s: %s; first: %s: %s", read.source, said, noted[0].place, noted[0].reason)
-        return HotpotQuestions(read.source, read.rows, read.kind, read.bad, noted)
+            log.warning("%s: %s; first: %s: %s", found.source, said, noted[0].place, noted[0].reason)
+        return replace(found, noted=noted)
 
     def _name_of(self, record: dict[str, Any]) -> Any:
         return record.get("qid" if _is_graph(record) else "_id")

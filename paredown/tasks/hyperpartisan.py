@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,8 +13,9 @@ from paredown.answers._columns import Columns
 from paredown.errors import BadInput
 from paredown.registry import tasks
 from paredown.tasks._files import Files
-from paredown.tasks._reading import Read, gather
+from paredown.tasks._reading import gather
 from paredown.tasks._table import Numbered, Table, numbered_lines, without_last_blanks
+from paredown.tasks._task import Split
 
 ARTICLES, TRUTH, LINES = "articles-training-byarticle*.xml", "ground-truth-training-byarticle*.xml", "original_data.txt"
 SEED = 42
@@ -26,28 +27,29 @@ class Hyperpartisan(Files):
     folder: str = "hyperpartisan|Hyperpartisan"
     spelled: tuple[str, ...] = ("false", "true")
 
-    def load(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> Read:
+    def read(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> Split:
         self._check(split)
         for folder in (Path(root), *(Path(root) / name for name in self.folder.split("|"))):
             if any(folder.glob(f"{split}.jsonl*")) or not folder.is_dir():
                 continue
             table = _whole(folder)
             if table is not None:
-                read = gather(table, Columns(("text",), None, "label"), self._wanted(), skip_bad_rows)
-                return Read(read.source, _split(read, split), read.labels, read.kind, read.bad)
-        return super().load(root, split, skip_bad_rows)
+                columns = Columns(("text",), None, "label")
+                whole = gather(table, columns, self._wanted(), skip_bad_rows, self.metrics)
+                return replace(whole, rows=_part(whole, split))
+        return super().read(root, split, skip_bad_rows)
 
 
-def _split(read: Read, split: str) -> list[Row]:
+def _part(whole: Split, split: str) -> list[Row]:
     """TR-BERT's split: each class is shuffled, dev and test take a tenth of the larger class from each."""
     shuffled = random.Random(SEED)
-    classes = [[row for row in read.rows if row.label == label] for label in read.labels]
+    classes = [[row for row in whole.rows if row.label == label] for label in whole.labels]
     for rows in classes:
         shuffled.shuffle(rows)
     tenth = int(len(classes[0]) / 10 + 0.5)  # of the first class for both, as in its script
     if tenth == 0 or any(len(rows) <= 2 * tenth for rows in classes):
         found = " and ".join(str(len(rows)) for rows in classes)
-        raise BadInput(f"{read.source}: {found} articles are too few to split")
+        raise BadInput(f"{whole.source}: {found} articles are too few to split")
     part = {"train": slice(-2 * tenth), "dev": slice(-2 * tenth, -tenth), "test": slice(-tenth, None)}[split]
     return [row for rows in classes for row in rows[part]]
 

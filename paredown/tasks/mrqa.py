@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from paredown.answers import Question
 from paredown.registry import tasks
-from paredown.tasks._questions import Fault, field_of, readable, text_of
+from paredown.tasks._questions import Fault, Found, field_of, readable, text_of
 from paredown.tasks._records import QuestionFiles, find_records, numbered_records
 
 # Words that mark a paragraph, a title, a document; TR-BERT reads them as BERT's unused tokens (`markers` of `windows`).
@@ -19,19 +19,19 @@ MARKERS = {"[PAR]": "[unused1]", "[TLE]": "[unused2]", "[DOC]": "[unused3]"}
 
 @tasks.register("mrqa")
 @dataclass(frozen=True)
-class Mrqa(QuestionFiles[Question]):
+class Mrqa(QuestionFiles):
     folder: str = "mrqa|MRQA"
     metrics: tuple[str, ...] = ("span_f1",)
     file: str = ""  # its name in the folders train, dev and test, as MRQA hands them out; a|b: either
     kind: ClassVar[str] = "span"
 
-    def path(self, root: str | Path, split: str) -> Path:
-        handed_out = [stem for stem in self.file.split("|") if stem and any((Path(root) / split).glob(f"{stem}.json*"))]
+    def _sources(self, root: Path, split: str) -> list[Path]:
+        handed_out = [stem for stem in self.file.split("|") if stem and any((root / split).glob(f"{stem}.json*"))]
         if handed_out:
-            return find_records(root, split, handed_out[0], f"{split} questions")
-        return super().path(root, split)
+            return [find_records(root, split, handed_out[0], f"{split} questions")]
+        return super()._sources(root, split)
 
-    def _found(self, path: Path) -> Iterator[tuple[str, Question | str]]:
+    def questions(self, path: Path) -> Found:
         for place, record in numbered_records(path):
             if isinstance(record, str):
                 yield place, record
@@ -39,7 +39,7 @@ class Mrqa(QuestionFiles[Question]):
                 yield from _line(record, place)
 
 
-def _line(record: dict[str, Any], place: str) -> Iterator[tuple[str, Question | str]]:
+def _line(record: dict[str, Any], place: str) -> Found:
     try:
         asked = field_of(record, "qas", list, "the line")
         context = text_of(record, "context", "the line")

@@ -7,69 +7,38 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from paredown.answers import Row
+from paredown.answers import Choices, Row
 from paredown.errors import BadInput
 from paredown.registry import tasks
-from paredown.tasks._files import SPLITS
-from paredown.tasks._questions import (
-    BadQuestion,
-    Choices,
-    Fault,
-    Questions,
-    field_of,
-    gather_questions,
-    read_json,
-    readable,
-    text_of,
-)
-from paredown.tasks._records import LINES, numbered_records
+from paredown.tasks._questions import Fault, Found, field_of, read_json, readable, text_of
+from paredown.tasks._records import LINES, QuestionTask, numbered_records
+from paredown.tasks._task import Split
 
 LEVELS = ("middle", "high")
+ARTICLE = ".txt"  # the ending of the official files
 VALIDATION = {"dev": "validation"}  # as the json lines of OpenCompass call it
-
-Found = Iterator[tuple[str, Choices | str]]
 
 
 @tasks.register("race")
 @dataclass(frozen=True)
-class Race:
+class Race(QuestionTask):
     level: Literal["all", "middle", "high"] = "all"  # of school
     folder: str = "RACE|race"  # a|b: either
     version: int = 1  # grows when questions, answers or the headline change
-    labels: ClassVar[tuple[str, ...]] = ()
-    spelled: ClassVar[tuple[str, ...]] = ()
+    in_folders_of: ClassVar[str] = ARTICLE
     kind: ClassVar[str] = "choice"
     metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
-    name: ClassVar[str]
 
-    @property
-    def metric(self) -> str:
-        return self.metrics[0]
-
-    def read(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> list[Any]:
-        """The questions of a split (`train`, `dev`, `test`)."""
-        return self.load(root, split, skip_bad_rows).rows
-
-    def load(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> Any:
-        """Questions and what was left out."""
-        return self._choices(root, split, skip_bad_rows)
-
-    def _choices(self, root: str | Path, split: str, skip_bad_rows: bool) -> Questions[Choices]:
-        if split not in SPLITS:
-            raise BadInput(f"no split is called {split!r}; known: {', '.join(SPLITS)}")
-        levels = LEVELS if self.level == "all" else (self.level,)
-        one_file = Path(root).is_file()  # json lines, wherever they are
-        sources = [Path(root)] if one_file else [self._source(Path(root), split, level) for level in levels]
-        found = (asked for source in sources for asked in self._found(source))
-        return gather_questions(" and ".join(map(str, sources)), found, "choice", skip_bad_rows)
-
-    def _found(self, path: Path) -> Found:
+    def questions(self, path: Path) -> Found:
         return (_from_lines if path.is_file() else _from_folder)(path)
+
+    def _sources(self, root: Path, split: str) -> list[Path]:
+        levels = LEVELS if self.level == "all" else (self.level,)
+        return [self._source(root, split, level) for level in levels]
 
     def _source(self, root: Path, split: str, level: str) -> Path:
         """A folder of articles, or a file of questions."""
@@ -87,35 +56,24 @@ class Race:
         return found[0]
 
 
-@dataclass(frozen=True)
-class OptionRows:
-    """Options as rows of their own; the answer to a question is its likeliest option."""
-
-    source: str
-    rows: list[Row]
-    labels: tuple[str, ...]
-    kind: str
-    bad: tuple[BadQuestion, ...]  # questions left out on request
-    groups: tuple[str, ...]  # the question of every row
-    metric: ClassVar[str] = "choice_accuracy"
-
-
 @tasks.register("race-options")
 @dataclass(frozen=True)
 class RaceOptions(Race):
+    """Options as rows of their own; the answer to a question is its likeliest option."""
+
     kind: ClassVar[str] = "single_label"
     labels: ClassVar[tuple[str, ...]] = ("0", "1")  # wrong, right
     metrics: ClassVar[tuple[str, ...]] = ("choice_accuracy",)
 
-    def load(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> OptionRows:
+    def read(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> Split:
         """Rows of article against question and option, in the order of the options, and what was left out."""
-        read = self._choices(root, split, skip_bad_rows)
-        options = [(asked, place, option) for asked in read.rows for place, option in enumerate(asked.options)]
+        asked = super().read(root, split, skip_bad_rows)
+        options = [(one, place, option) for one in asked.rows for place, option in enumerate(one.options)]
         rows = [
             Row(one.context, f"{one.question} {text}", str(int(place == one.label))) for one, place, text in options
         ]
         groups = tuple(one.id for one, _, _ in options)
-        return OptionRows(read.source, rows, self.labels, self.kind, read.bad, groups)
+        return replace(asked, rows=rows, labels=self.labels, groups=groups, metrics=self.metrics)
 
 
 tasks.alias("race-middle", "race", level="middle")
@@ -126,7 +84,7 @@ tasks.alias("race-options-high", "race-options", level="high")
 
 def _from_folder(folder: Path) -> Found:
     """The official layout: an article a file, with lists of its questions, their options and answers."""
-    for path in sorted(folder.glob("*.txt"), key=_natural):
+    for path in sorted(folder.glob(f"*{ARTICLE}"), key=_natural):
         place = f"{folder.name}/{path.name}"
         try:
             yield from _article(read_json(path), place, path.name)

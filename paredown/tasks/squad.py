@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from paredown.answers import Question
 from paredown.registry import tasks
-from paredown.tasks._questions import Fault, field_of, read_json, text_of
+from paredown.tasks._questions import Fault, Found, field_of, read_json, text_of
 from paredown.tasks._records import QuestionFiles
 
 
 @tasks.register("squad")
 @dataclass(frozen=True)
-class Squad(QuestionFiles[Question]):
+class Squad(QuestionFiles):
     folder: str = "squad|SQuAD|SQuAD_v1.1"
     train: str = "train-v1.1"
     dev: str = "dev-v1.1"
@@ -24,7 +23,7 @@ class Squad(QuestionFiles[Question]):
     impossible: bool = False  # questions may have no answer, as in 2.0
     kind: ClassVar[str] = "span"
 
-    def _found(self, path: Path) -> Iterator[tuple[str, Question | str]]:
+    def questions(self, path: Path) -> Found:
         place = "top level"
         try:
             for number, article in enumerate(field_of(read_json(path), "data", list, "the file"), 1):
@@ -35,7 +34,7 @@ class Squad(QuestionFiles[Question]):
         except Fault as fault:
             yield place, str(fault)
 
-    def _paragraph(self, paragraph: Any, place: str) -> Iterator[tuple[str, Question | str]]:
+    def _paragraph(self, paragraph: Any, place: str) -> Found:
         try:
             asked = field_of(paragraph, "qas", list, "the paragraph")
             context = text_of(paragraph, "context", "the paragraph")

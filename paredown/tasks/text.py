@@ -9,14 +9,14 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-from paredown.answers import Row
 from paredown.answers._columns import TEXT_NAMES, Column, Columns, find_columns
 from paredown.errors import BadInput, BadSetting
 from paredown.model import Reading
 from paredown.registry import answers, tasks
-from paredown.tasks._reading import ExpectedLabels, Read, gather, tell_several
+from paredown.tasks._reading import ExpectedLabels, gather, tell_several
 from paredown.tasks._sentences import TAGS, TOKENS
 from paredown.tasks._table import SUFFIXES, WORD_SUFFIXES, Table, read_table, suffix_of
+from paredown.tasks._task import Split
 
 LOOKED_AT = 100  # records that tell whether a column holds text
 MORE_TEXT = TEXT_NAMES | {"title", "headline", "subject", "summary", "description", "abstract", "context", "answer"}
@@ -41,7 +41,7 @@ def read_rows(
     quoted: bool | None = None,
     usual: Reading | None = None,
     skip_bad_rows: bool = False,
-) -> Read:
+) -> Split:
     """Rows from a file, a folder with a file per split, a Hub dataset's id, or a dataset already loaded.
 
     Columns by name, or by number in files without a header. Give the `labels` of the training rows when reading others,
@@ -77,10 +77,10 @@ def read_rows(
     wanted = ExpectedLabels(
         kind or ("token_label" if columns.of_words else None), tuple(map(str, labels)), separator=separator
     )
-    read = gather(table, columns, wanted, skip_bad_rows)
-    if kind is None and not labels and read.kind == "single_label":
-        tell_several(read.source, read.labels)
-    return replace(read, reading=_reading(columns, header, separator))
+    found = gather(table, columns, wanted, skip_bad_rows)
+    if kind is None and not labels and found.kind == "single_label":
+        tell_several(found.source, found.labels)
+    return replace(found, reading=_reading(columns, header, separator))
 
 
 def _reading(columns: Columns, header: bool, separator: str | None) -> Reading:
@@ -200,20 +200,19 @@ class Text:
     header: bool = True  # False: no header line, columns are numbered
     quoted: bool | None = None  # None: csv is, tsv is not
     version: int = 1
+    spelled: ClassVar[tuple[str, ...]] = ()
+    takes_file: ClassVar[bool] = False  # the file is its setting
     name: ClassVar[str]
 
     @property
     def metric(self) -> str:
         return self.metrics[0] if self.metrics else answers.make(self.kind or "single_label").metric
 
-    def read(self, root: str | Path = ".", split: str | None = None, skip_bad_rows: bool = False) -> list[Row]:
-        return self.load(root, split, skip_bad_rows).rows
-
-    def load(self, root: str | Path = ".", split: str | None = None, skip_bad_rows: bool = False) -> Read:
+    def read(self, root: str | Path = ".", split: str | None = None, skip_bad_rows: bool = False) -> Split:
         """Rows, the labels found, the kind guessed, and what was left out."""
         inside = Path(root) / self.path
         here = inside.exists() or "{split}" in self.path or suffix_of(inside) is not None
-        return read_rows(
+        found = read_rows(
             inside if here else self.path,
             text_column=self.text_column,
             pair_column=self.pair_column,
@@ -227,3 +226,4 @@ class Text:
             quoted=self.quoted,
             skip_bad_rows=skip_bad_rows,
         )
+        return replace(found, metrics=self.metrics or found.metrics)

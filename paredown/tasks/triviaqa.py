@@ -14,7 +14,7 @@ from paredown.tasks.mrqa import _spans as detected_spans
 
 @tasks.register("triviaqa")
 @dataclass(frozen=True)
-class TriviaQA(Records[Question]):
+class TriviaQA(Records):
     """A question whose aliases were detected nowhere keeps its answers and has no spans: it is scored all the same."""
 
     folder: str = "triviaqa|TriviaQA"

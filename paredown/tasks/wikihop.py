@@ -14,7 +14,7 @@ from paredown.tasks._records import Records
 
 @tasks.register("wikihop")
 @dataclass(frozen=True)
-class WikiHop(Records[Choices]):
+class WikiHop(Records):
     folder: str = "wikihop|WikiHop|qangaroo_v1.1/wikihop"
     kind: ClassVar[str] = "marked"
 

@@ -160,7 +160,7 @@ def test_bad_questions_are_counted_and_can_be_left_out(tmp_path: Path, caplog: p
     ):
         tasks.make("squad").read(tmp_path, "dev")
     with caplog.at_level(logging.WARNING):
-        read = tasks.make("squad").load(tmp_path, "dev", skip_bad_rows=True)
+        read = tasks.make("squad").read(tmp_path, "dev", skip_bad_rows=True)
     assert [row.id for row in read.rows] == ["good"] and [bad.place for bad in read.bad] == [
         f"{HERE} 'x'",
         f"{HERE} 'y'",
@@ -168,7 +168,7 @@ def test_bad_questions_are_counted_and_can_be_left_out(tmp_path: Path, caplog: p
     assert "left out 2 of 3 questions" in caplog.text
     (tmp_path / "dev-v1.1.json").write_bytes(squad(context=""))
     with pytest.raises(BadInput, match="no question of the file is good"):
-        tasks.make("squad").load(tmp_path, "dev", skip_bad_rows=True)
+        tasks.make("squad").read(tmp_path, "dev", skip_bad_rows=True)
 
 
 def test_files_that_are_missing_damaged_or_two(tmp_path: Path) -> None:

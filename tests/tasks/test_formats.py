@@ -54,7 +54,7 @@ def test_csv_cells_may_hold_lines_and_much_text(tmp_path: Path) -> None:
     long = "word " * 50_000
     found = read_rows(write(tmp_path / "a.csv", f'text,label\n"two\nlines",1\n"{long}",0\n,1\n'), skip_bad_rows=True)
     assert [row.text for row in found.rows] == ["two\nlines", long]
-    assert found.bad[0].line == 5  # a record's first line counts
+    assert found.bad[0].place == "line 5"  # a record's first line counts
 
 
 def test_tsv_quotes_are_text_unless_asked(tmp_path: Path) -> None:
@@ -156,9 +156,9 @@ def test_folders_and_splits(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"is one file; for the split 'dev' give a folder, or \{split\}"):
         read_rows(tmp_path / "train.csv", split="dev")
     task = tasks.make("text", path="{split}.csv", labels=["0", "1"])
-    assert task.read(tmp_path, "train") == [Row("x", None, "1")]
+    assert task.read(tmp_path, "train").rows == [Row("x", None, "1")]
     assert (task.labels, task.metric) == (("0", "1"), "accuracy")
-    assert tasks.make("text", path=str(tmp_path), kind="regression").load(split="dev").rows == [Row("y", None, 0.0)]
+    assert tasks.make("text", path=str(tmp_path), kind="regression").read(split="dev").rows == [Row("y", None, 0.0)]
 
 
 def test_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def test_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     assert len(read_rows("some/set", config="part", split="train").rows) == 2
-    assert tasks.make("text", path="some/set").read(split="dev") == [Row("a")]
+    assert tasks.make("text", path="some/set").read(split="dev").rows == [Row("a")]
     assert asked == [("some/set", "part", "train"), ("some/set", None, None)]
     with pytest.raises(BadInput, match="some/set has the splits train, validation; say which"):
         read_rows("some/set")

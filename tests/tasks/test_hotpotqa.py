@@ -39,7 +39,7 @@ def load(tmp_path: Path, *records: Any, lines: bool = False, skip_bad_rows: bool
     folder = tmp_path / "HotpotQA"
     folder.mkdir(exist_ok=True)
     (folder / f"hotpot_dev_distractor_v1.json{'l' * lines}").write_text(text)
-    return tasks.make("hotpotqa").load(tmp_path, "dev", skip_bad_rows)
+    return tasks.make("hotpotqa").read(tmp_path, "dev", skip_bad_rows)
 
 
 def one(tmp_path: Path, **changes: Any) -> Question:
@@ -109,7 +109,7 @@ def test_what_is_not_in_the_context_is_kept_and_noted(tmp_path: Path, caplog: py
 def test_a_file_without_answers_is_unlabelled(tmp_path: Path) -> None:
     asked = {key: RECORD[key] for key in ("_id", "question", "context")}
     (tmp_path / "hotpot_test_fullwiki_v1.json").write_text(json.dumps([asked]))
-    question = tasks.make("hotpotqa").read(tmp_path, "test")[0]
+    question = tasks.make("hotpotqa").read(tmp_path, "test").rows[0]
     assert (question.answers, question.spans) == ((), ()) and not any(s.support for s in question.sentences)
 
 
@@ -145,7 +145,7 @@ def test_broken_questions(tmp_path: Path, case: str) -> None:
 
 def test_broken_files(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"hotpot_dev_distractor_v1 .*is missing; the dev questions belong there"):
-        tasks.make("hotpotqa").load(tmp_path, "dev")
+        tasks.make("hotpotqa").read(tmp_path, "dev")
     with pytest.raises(BadInput, match="item 1: expected a JSON object, got 'text'"):
         load(tmp_path, "text", RECORD)
     with pytest.raises(BadInput, match="no questions"):
@@ -153,13 +153,13 @@ def test_broken_files(tmp_path: Path) -> None:
     path = tmp_path / "HotpotQA" / "hotpot_dev_distractor_v1.json"
     path.write_text('{"data": []}')
     with pytest.raises(BadInput, match=r"expected a list of questions, got \{'data'"):
-        tasks.make("hotpotqa").load(tmp_path, "dev")
+        tasks.make("hotpotqa").read(tmp_path, "dev")
     path.write_text('[{"_id": "a",')
     with pytest.raises(BadInput, match="line 1, column 14: not JSON"):
-        tasks.make("hotpotqa").load(tmp_path, "dev")
+        tasks.make("hotpotqa").read(tmp_path, "dev")
     path.with_suffix(".jsonl").write_text("{}\n")
     with pytest.raises(BadInput, match=r"could be in .*v1\.json or in .*v1\.jsonl; keep one"):
-        tasks.make("hotpotqa").load(tmp_path, "dev")
+        tasks.make("hotpotqa").read(tmp_path, "dev")
 
 
 # Transformer-XH's file
@@ -195,7 +195,7 @@ def graph(tmp_path: Path, *records: Any, last: Any = GRAPH, split: str = "train"
     name = {"train": "hotpot_train_graph", "dev": "rerank_dev_tok"}[split]
     text = "\n".join(map(json.dumps, (*records, last | {"qid": "last"})))  # lines, though it is called .json
     (tmp_path / f"{name}.json").write_text(text)
-    return tasks.make("hotpotqa").load(tmp_path, split, skip_bad_rows)
+    return tasks.make("hotpotqa").read(tmp_path, split, skip_bad_rows)
 
 
 def test_a_question_of_a_graph(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_broken_graphs_are_named(tmp_path: Path, changes: Any, message: str) -> 
 
 def test_real_questions(tmp_path: Path) -> None:
     """500 questions of the dev set with retrieved paragraphs, in which not every answer stands."""
-    read = tasks.make("hotpotqa").load(unpacked("HotpotQA_500", tmp_path) / "hotpot_dev_distractor_500.jsonl", "dev")
+    read = tasks.make("hotpotqa").read(unpacked("HotpotQA_500", tmp_path) / "hotpot_dev_distractor_500.jsonl", "dev")
     assert (len(read.rows), len(read.bad)) == (500, 0)
     assert sum(row.choice is not None for row in read.rows) == 45
     assert sum(bool(row.spans) for row in read.rows) == 284

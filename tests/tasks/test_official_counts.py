@@ -80,7 +80,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 )
 def test_rows(unpacked: Callable[[str], Path], name: str, archive: str, split: str, rows: int) -> None:
     task = tasks.make(name)
-    found = task.read(unpacked(archive), split)
+    found = task.read(unpacked(archive), split).rows
     assert len(found) == rows
     assert all((row.pair is not None) == (name in PAIRS) for row in found)
     labels = Counter(row.label for row in found)
@@ -117,7 +117,7 @@ def test_rows_without_a_gold_label_are_counted(unpacked: Callable[[str], Path]) 
 
 def test_hyperpartisan_split_has_every_article_once(unpacked: Callable[[str], Path]) -> None:
     root = unpacked("hyperpartisan")
-    splits = {split: tasks.make("hyperpartisan").read(root, split) for split in ("train", "dev", "test")}
+    splits = {split: tasks.make("hyperpartisan").read(root, split).rows for split in ("train", "dev", "test")}
     assert [Counter(row.label for row in rows) for rows in splits.values()] == [
         {"0": 325, "1": 156},
         {"0": 41, "1": 41},

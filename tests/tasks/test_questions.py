@@ -58,16 +58,16 @@ def test_squad(tmp_path: Path) -> None:
     (tmp_path / "squad").mkdir()
     (tmp_path / "squad" / "dev-v2.0.json.gz").write_bytes(gzip.compress(squad_file(WHO, BOB, NONE).encode()))
     ann = Question("1", "Who wrote?", BOOK, ("Ann",), ((0, 3),))
-    assert tasks.make("squad").read(tmp_path, "train") == [ann]
-    assert tasks.make("squad").read(tmp_path / "train-v1.1.json", "train") == [ann]  # any file of the format
-    read = tasks.make("squad_v2").load(tmp_path, "dev")
+    assert tasks.make("squad").read(tmp_path, "train").rows == [ann]
+    assert tasks.make("squad").read(tmp_path / "train-v1.1.json", "train").rows == [ann]  # any file of the format
+    read = tasks.make("squad_v2").read(tmp_path, "dev")
     assert read.kind == "span" and not read.bad
     assert [(one.answers, one.impossible) for one in read.rows] == [(("Ann",), False), (("Bob",), False), ((), True)]
 
 
 def test_squad_without_answers_is_unlabelled(tmp_path: Path) -> None:
     (tmp_path / "test-v2.0.json").write_text(squad_file(*[{"id": str(n), "question": "Who?"} for n in range(3)]))
-    rows = tasks.make("squad_v2").read(tmp_path, "test")
+    rows = tasks.make("squad_v2").read(tmp_path, "test").rows
     assert [row.answers for row in rows] == [(), (), ()] and not rows[0].impossible
     assert windows(word_pieces(), rows)[0].label is None
 
@@ -97,12 +97,12 @@ def test_mrqa(tmp_path: Path, name: str, header: bool) -> None:
     wanted = [Question("a", "Who wrote?", LINE["context"], ("Ann", "ann"), ((17, 20),))]  # type: ignore[arg-type]
     (tmp_path / name).mkdir()
     (tmp_path / name / "dev.jsonl").write_bytes(content)
-    assert tasks.make(name).read(tmp_path, "dev") == wanted
+    assert tasks.make(name).read(tmp_path, "dev").rows == wanted
     (tmp_path / name / "dev.jsonl").unlink()
     (tmp_path / "dev").mkdir()  # MRQA's own folders
     stem = {"newsqa": "NewsQA", "naturalqa": "NaturalQuestionsShort"}[name]
     (tmp_path / "dev" / f"{stem}.jsonl.gz").write_bytes(gzip.compress(content))
-    assert tasks.make(name).read(tmp_path, "dev") == wanted
+    assert tasks.make(name).read(tmp_path, "dev").rows == wanted
 
 
 def gold_again(made: list[Window]) -> Iterator[tuple[Window, str]]:
@@ -256,13 +256,13 @@ def test_nothing_to_read(tokenizer: Any) -> None:
 
 
 def test_official_counts(data: Path) -> None:
-    dev = tasks.make("squad").read(data, "dev")
+    dev = tasks.make("squad").read(data, "dev").rows
     assert len(dev) == 10_570 and all(one.answers and one.spans for one in dev)
-    assert len(tasks.make("squad", train="train-v1.1-subset").read(data, "train")) == 11_877
+    assert len(tasks.make("squad", train="train-v1.1-subset").read(data, "train").rows) == 11_877
     second = tasks.make("squad_v2", dev="dev-v2.0-half", test="unlabelled-v2.0-half")
-    half = second.read(data, "dev")
+    half = second.read(data, "dev").rows
     assert (len(half), sum(one.impossible for one in half)) == (6_078, 3_168)
-    assert len(second.read(data, "test")) == 5_915
+    assert len(second.read(data, "test").rows) == 5_915
     with pytest.raises(BadInput, match=r"read the file as squad_v2; and 3167 more"):
         tasks.make("squad", dev="dev-v2.0-half", folder="SQuAD_v2.0").read(data, "dev")
     assert score_spans(dev, {one.id: one.answers[0] for one in dev}) == {"exact": 1, "f1": 1, "total": 10_570}
@@ -276,7 +276,7 @@ def test_official_counts(data: Path) -> None:
 
 
 def test_real_answers_survive_windows(data: Path, tokenizer: Any) -> None:
-    dev = tasks.make("squad").read(data, "dev")[::20]
+    dev = tasks.make("squad").read(data, "dev").rows[::20]
     made = windows(tokenizer, dev)
     assert survivors(dev, made) >= (1.0 if "token_type_ids" not in tokenizer("a") else 0.97)
 
@@ -286,7 +286,7 @@ def test_real_answers_survive_windows(data: Path, tokenizer: Any) -> None:
 def test_real_answers_survive_real_tokenizers(data: Path, name: str) -> None:
     from transformers import AutoTokenizer
 
-    dev = tasks.make("squad").read(data, "dev")
+    dev = tasks.make("squad").read(data, "dev").rows
     made = windows(AutoTokenizer.from_pretrained(Path(WEIGHTS or "") / name), dev)
     assert survivors(dev, made) >= 0.995
 

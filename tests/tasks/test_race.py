@@ -53,32 +53,32 @@ def write_lines(root: Path, *lines: Any) -> Path:
 
 def test_official_folders(tmp_path: Path) -> None:
     write_articles(tmp_path, "dev", "high", _10=ARTICLE)
-    read = tasks.make("race", level="high").load(tmp_path, "dev")
+    read = tasks.make("race", level="high").read(tmp_path, "dev")
     assert (read.rows, read.kind, read.bad) == ([WHO, WHAT], "choice", ())
 
 
 def test_both_levels_are_one_set_in_the_order_of_the_numbers(tmp_path: Path) -> None:
     write_articles(tmp_path, "dev", "high", high10=ARTICLE, high9=ARTICLE)
     write_articles(tmp_path, "dev", "middle", middle1=ARTICLE)
-    rows = tasks.make("race").read(tmp_path, "dev")
+    rows = tasks.make("race").read(tmp_path, "dev").rows
     assert [row.id for row in rows[::2]] == ["middle1.txt-1", "high9.txt-1", "high10.txt-1"]
-    assert [row.id for row in tasks.make("race", level="high").read(tmp_path, "dev")[::2]] == [
+    assert [row.id for row in tasks.make("race", level="high").read(tmp_path, "dev").rows[::2]] == [
         row.id for row in rows[2::2]
     ]
 
 
 def test_json_lines(tmp_path: Path) -> None:
     path = write_lines(tmp_path, LINE, LINE | {"question": "Whose cat?"}, LINE | {"example_id": "middle2.txt"})
-    rows = tasks.make("race", level="middle").read(tmp_path, "dev")
+    rows = tasks.make("race", level="middle").read(tmp_path, "dev").rows
     assert [row.id for row in rows] == ["middle1.txt-1", "middle1.txt-2", "middle2.txt-1"]
     assert rows[0] == Choices("middle1.txt-1", WHO.context, WHO.question, WHO.options, 1)
     path.rename(tmp_path / "validation_middle.jsonl")  # beside one another instead of in folders
-    assert tasks.make("race", level="middle").read(tmp_path, "dev") == rows
+    assert tasks.make("race", level="middle").read(tmp_path, "dev").rows == rows
 
 
 def test_every_option_is_a_row_and_knows_its_question(tmp_path: Path) -> None:
     write_articles(tmp_path, "test", "high", _10=ARTICLE)
-    read = tasks.make("race-options-high").load(tmp_path, "test")
+    read = tasks.make("race-options-high").read(tmp_path, "test")
     assert read.rows[:2] == [
         Row("Ann has a cat.", "Who has a cat? Bob", "0"),
         Row("Ann has a cat.", "Who has a cat? Ann", "1"),
@@ -131,10 +131,10 @@ def test_broken_articles(tmp_path: Path, name: str, case: str) -> None:
     folder = write_articles(tmp_path, "dev", "high", _1=ARTICLE, _2=content)
     task = tasks.make(name, level="high")
     with pytest.raises(BadInput) as caught:
-        task.load(tmp_path, "dev")
+        task.read(tmp_path, "dev")
     assert piece in str(caught.value) and str(folder) in str(caught.value)
     assert "(skip_bad_rows=True reads the other" in str(caught.value)
-    read = task.load(tmp_path, "dev", skip_bad_rows=True)
+    read = task.read(tmp_path, "dev", skip_bad_rows=True)
     assert len(read.bad) == 1 and read.rows
 
 
@@ -153,23 +153,23 @@ def test_broken_lines(tmp_path: Path, case: str) -> None:
     line, piece = LINES[case]
     path = write_lines(tmp_path, LINE, line, LINE)
     with pytest.raises(BadInput) as caught:
-        tasks.make("race", level="middle").load(tmp_path, "dev")
+        tasks.make("race", level="middle").read(tmp_path, "dev")
     assert f"{path}, {piece}" in str(caught.value)
-    assert len(tasks.make("race", level="middle").load(tmp_path, "dev", skip_bad_rows=True).rows) == 2
+    assert len(tasks.make("race", level="middle").read(tmp_path, "dev", skip_bad_rows=True).rows) == 2
 
 
 def test_missing_and_doubled_files(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"RACE/dev/middle is missing; .*level='middle' or 'high' reads one of the two"):
-        tasks.make("race").load(tmp_path, "dev")
+        tasks.make("race").read(tmp_path, "dev")
     with pytest.raises(BadInput, match="no split is called 'validation'; known: train, dev, test"):
-        tasks.make("race").load(tmp_path, "validation")
+        tasks.make("race").read(tmp_path, "validation")
     write_lines(tmp_path, LINE)
     write_articles(tmp_path, "dev", "middle")
     with pytest.raises(BadInput, match=r"could be in .*dev/middle or in .*validation/middle\.jsonl; keep one"):
-        tasks.make("race", level="middle").load(tmp_path, "dev")
+        tasks.make("race", level="middle").read(tmp_path, "dev")
     (tmp_path / "validation" / "middle.jsonl").unlink()
     with pytest.raises(BadInput, match="no questions"):
-        tasks.make("race", level="middle").load(tmp_path, "dev")
+        tasks.make("race", level="middle").read(tmp_path, "dev")
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,9 @@ def test_missing_and_doubled_files(tmp_path: Path) -> None:
 def test_real_questions(tmp_path: Path, split: str, articles: int, answers: list[int]) -> None:
     """RACE-M has 1,436 questions in dev, on 368 articles, and 1,436 in test, on 362 (table 2 of the paper)."""
     root = unpacked("RACE_middle", tmp_path)
-    rows = tasks.make("race", level="middle").read(root, split)
+    rows = tasks.make("race", level="middle").read(root, split).rows
     assert (len(rows), len({row.context for row in rows})) == (1436, articles)
     assert [Counter(row.label for row in rows)[place] for place in range(4)] == answers
-    read = tasks.make("race-options-middle").load(root, split)
+    read = tasks.make("race-options-middle").read(root, split)
     assert (len(read.rows), len(set(read.groups))) == (4 * 1436, 1436)
     assert Counter(row.label for row in read.rows) == {"0": 3 * 1436, "1": 1436}

@@ -77,21 +77,21 @@ def test_layouts(tmp_path: Path, name: str, path: str, content: str, row: Row) -
     (tmp_path / path).parent.mkdir(exist_ok=True)
     (tmp_path / path).write_bytes(content.encode())
     split = Path(path).stem.replace("_matched", "").replace("_mismatched", "")
-    assert tasks.make(name).read(tmp_path, split) == [row]
+    assert tasks.make(name).read(tmp_path, split).rows == [row]
     if path != "dev.tsv" and "/" in path:
-        assert tasks.make(name).read((tmp_path / path).parent, split) == [row]  # the folder itself is fine too
+        assert tasks.make(name).read((tmp_path / path).parent, split).rows == [row]  # the folder itself is fine too
     packed = tmp_path / f"{path}.gz"
     packed.write_bytes(gzip.compress((tmp_path / path).read_bytes()))
     (tmp_path / path).unlink()
-    assert tasks.make(name).read(tmp_path, split) == [row]
+    assert tasks.make(name).read(tmp_path, split).rows == [row]
 
 
 def test_ranked_rows_know_their_question(tmp_path: Path) -> None:
     text = "qid\tlabel\ttext_a\ttext_b\n7\t0\tq\ta\n7\t1\tq\tb\n8\t1\tr\tc\n"
     (tmp_path / "dev.tsv").write_text(text)
-    found = tasks.make("fastbert").load(tmp_path, "dev")
+    found = tasks.make("fastbert").read(tmp_path, "dev")
     assert (found.groups, found.metric, found.labels) == (("7", "7", "8"), "mean_reciprocal_rank", ("0", "1"))
-    assert tasks.make("nlpcc-dbqa", folder=".").load(tmp_path, "dev").groups == found.groups
+    assert tasks.make("nlpcc-dbqa", folder=".").read(tmp_path, "dev").groups == found.groups
     assert tasks.make("nlpcc-dbqa").metric == "mean_reciprocal_rank"
 
 
@@ -118,9 +118,9 @@ def test_hyperpartisan_text_and_xml_give_the_same_split(tmp_path: Path) -> None:
     shuffled.shuffle(ones)
     want = {"train": zeros[:-8] + ones[:-8], "dev": zeros[-8:-4] + ones[-8:-4], "test": zeros[-4:] + ones[-4:]}
     for split, texts in want.items():
-        rows = task.read(tmp_path / "text", split)
+        rows = task.read(tmp_path / "text", split).rows
         assert [row.text for row in rows] == texts
-        assert task.read(tmp_path / "xml", split) == rows
+        assert task.read(tmp_path / "xml", split).rows == rows
 
     (folder / "ground-truth-training-byarticle-1.xml").write_text(
         "<articles><article id='1' hyperpartisan='true'/></articles>"

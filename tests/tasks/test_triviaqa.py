@@ -25,7 +25,7 @@ ITEM: dict[str, Any] = {"context": CONTEXT, "qas": [QUESTION]}
 def load(tmp_path: Path, *items: Any, skip_bad_rows: bool = False) -> Any:
     (tmp_path / "triviaqa").mkdir(exist_ok=True)
     (tmp_path / "triviaqa" / "dev.json").write_text(json.dumps(list(items)))
-    return tasks.make("triviaqa").load(tmp_path, "dev", skip_bad_rows)
+    return tasks.make("triviaqa").read(tmp_path, "dev", skip_bad_rows)
 
 
 def changed(**changes: Any) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def test_the_cut_of_mrqa(tmp_path: Path) -> None:
     lines = [{"header": {"dataset": "TriviaQA-web"}}, ITEM | {"qas": [QUESTION | {"answers": ["New York", "NYC"]}]}]
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev" / "TriviaQA-web.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    question = tasks.make("triviaqa-web").read(tmp_path, "dev")[0]
+    question = tasks.make("triviaqa-web").read(tmp_path, "dev").rows[0]
     assert question.answers == ("New York", "NYC") and set(question.spans) == {(18, 26), (36, 39), (43, 51)}
 
 

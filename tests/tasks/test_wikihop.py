@@ -24,7 +24,7 @@ RECORD: dict[str, Any] = {
 def load(tmp_path: Path, *records: Any, skip_bad_rows: bool = False) -> Any:
     (tmp_path / "wikihop").mkdir(exist_ok=True)
     (tmp_path / "wikihop" / "dev.json").write_text(json.dumps(list(records)))
-    return tasks.make("wikihop").load(tmp_path, "dev", skip_bad_rows)
+    return tasks.make("wikihop").read(tmp_path, "dev", skip_bad_rows)
 
 
 def test_a_question(tmp_path: Path) -> None:
