@@ -12,9 +12,11 @@ import pytest
 import torch
 
 from paredown.cli import COMMANDS, command
-from paredown.registry import answers, exits, heads, methods, reducers
+from paredown.registry import answers, exits, heads, methods, reducers, tasks
+from tests.contracts import task_files
 from tests.contracts import test_answers as answers_contract
 from tests.contracts import test_exits as contract
+from tests.contracts import test_tasks as tasks_contract
 from tests.families import adaptive, batch, tiny
 
 ROOT = Path(__file__).parent.parent
@@ -86,6 +88,22 @@ def test_the_worked_kind_of_answer_keeps_the_contract(monkeypatch: Any, tmp_path
         len(found.label) == 2
         and found.scores[found.label[0]] >= found.scores[found.label[1]] == sorted(found.scores.values())[-2]
     )
+
+
+def test_the_worked_task_keeps_the_contract(monkeypatch: Any, tmp_path: Path) -> None:
+    """CONTRIBUTING's task, registered for a moment, goes through what every task goes through."""
+    monkeypatch.setattr(tasks, "_classes", dict(tasks._classes))
+    worked_example("commonsenseqa", 3, monkeypatch, tmp_path)
+    options = [{"label": letter, "text": text} for letter, text in (("A", "bank"), ("B", "library"))]
+    good = {"id": "1", "question": {"stem": "Where are books lent?", "choices": options}, "answerKey": "B"}
+    files = (task_files.lines(good), task_files.lines(good, good | {"id": "2", "answerKey": "F"}))
+    monkeypatch.setitem(task_files.QUESTIONS, "commonsenseqa", files)
+    for number, (name, promise) in enumerate(vars(tasks_contract).items()):
+        if name.startswith("test_"):
+            (place := tmp_path / str(number)).mkdir()
+            promise("commonsenseqa", *([place] if "tmp_path" in inspect.signature(promise).parameters else []))
+    (asked,) = tasks.make("commonsenseqa").read(place / "mine.jsonl", "train").rows
+    assert (asked.options, asked.label) == (("bank", "library"), 1)
 
 
 def test_the_worked_backend_gives_the_answers_of_the_reference(monkeypatch: Any, tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def open_questions(path: str, task: str, kind: Kind) -> InputSource:
     """The questions of a file in a task's format, such as models of the kind are asked; of some tasks a folder too."""
     reader, folder = tasks.make(task), Path(path).is_dir()
     theirs = answers.make(reader.kind or "single_label")
-    if not (kind.asks_questions and theirs.asks is kind.asks and theirs.grouped == kind.grouped):
+    if theirs.asks is not kind.asks or theirs.grouped != kind.grouped:
         said = f"the task {task} does not ask questions about a text that {kind.name} answers"
         raise BadSetting(f"{said}; leave --task out and name columns")
     if path == PIPE:

@@ -15,6 +15,7 @@ from paredown.cli import main
 from tests.cli.running import records
 from tests.cli.test_questions import write_rows
 from tests.families import adaptive
+from tests.tasks.test_race import LINE
 from tests.test_choice import learnable
 
 FORMATS = ["jsonl", "csv", "parquet"]
@@ -82,6 +83,27 @@ def test_train_and_evaluate_race(encoder: Path, race: Path, tmp_path: Path, caps
     assert run("train", made, "-o", tmp_path / "more", "-m", "finetune", *given, *FAST, "--dry-run") == 0
     assert run("info", encoder, "--json") == 0
     assert json.loads(capsys.readouterr().out.split("run.\n")[-1])["kind"] == "choice"
+
+
+def test_every_option_as_a_row_of_its_own(race: Path, tokenizer: Any, tmp_path: Path, capsys: Any) -> None:
+    adaptive("bert", tokenizer=tokenizer).save_pretrained(tmp_path / "labels")
+    given = ("--task", "race-options-middle", "--data", race)
+    assert run("train", tmp_path / "labels", "-o", tmp_path / "run", "-m", "joint:head=linear", *given, *FAST) == 0
+    made = tmp_path / "run" / "model"
+    model = AdaptiveModel.from_pretrained(made)
+    assert model.labels == ["0", "1"] and model.scores is not None and model.scores["metric"] == "choice_accuracy"
+    capsys.readouterr()
+    assert run("evaluate", made, *given, "--timed-batch", 8, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    options = sum(len(one.options) for one in learnable(30, 30))
+    assert (found["rows"], found["metric"]) == (options, "choice_accuracy")
+
+
+def test_test_rows_that_are_nowhere(encoder: Path, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "mine.jsonl").write_text(json.dumps(LINE))
+    given = ("--task", "race", "--train", tmp_path / "mine.jsonl", "--test", "dev", "-m", "joint:head=linear")
+    assert run("train", encoder, "-o", tmp_path / "run", *given) != 0
+    assert "there are no dev rows: give --dev, or --task and --data" in capsys.readouterr().err
 
 
 def test_single_files_and_text_without_labels(encoder: Path, tmp_path: Path, capsys: Any) -> None:
