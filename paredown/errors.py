@@ -4,7 +4,7 @@ import signal
 
 
 class ParedownError(Exception):
-    """Something the user asked for cannot be done; the message says what would be right."""
+    """Something the user asked for cannot be done; the message names what would be right."""
 
 
 class UnknownName(ParedownError, KeyError):

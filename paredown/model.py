@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reading:
-    """How rows were read in training: what a bundle remembers, so that others are read alike. None: nobody said."""
+    """How rows were read in training: what a bundle remembers, so that others are read alike. None: not given."""
 
     max_length: int | None = None  # tokens of a row, or of a window of a long text; longer rows are cut
     text_column: str | None = None
@@ -41,7 +41,7 @@ class Reading:
             raise BadSetting(f"max_length must be at least 1, not {self.max_length}")
 
     def over(self, other: Reading) -> Reading:
-        """What is said here, and of the rest what the other says. The columns of the texts belong together."""
+        """These values, and of the rest the other's. The columns of the texts belong together."""
         own = {name: value for name, value in asdict(self).items() if value is not None}
         rest = asdict(other)
         if self.text_column is not None or self.pair_column is not None:
@@ -68,7 +68,7 @@ class AdaptiveModel(ForPipelines, Network):
         self.tokenizer, self.plan = tokenizer, plan or Plan()
         self.scores: dict[str, Any] | None = None  # the dev metric after each layer, as training last saw it
         self.reading = Reading()  # how training read its rows
-        self.other_sections: dict[str, Any] = {}  # what else its bundle said; saved again as it was
+        self.other_sections: dict[str, Any] = {}  # unknown sections of its bundle; saved again as they were
 
     # Where it comes from and goes to
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from paredown.encoders.walk import Walk
 from paredown.errors import BadSetting
-from paredown.plan import Plan, usual_places
+from paredown.plan import Plan, default_selecting_layers
 from paredown.registry import heads as head_registry
 from paredown.route import Route, Step, make_route
 from paredown.state import Evidence, State, Tokens
@@ -141,7 +141,7 @@ class Network(nn.Module):
 
     @property
     def depth(self) -> tuple[int, ...]:
-        """Numbers of the layers that run where nobody says otherwise."""
+        """Numbers of the layers that run by default."""
         return tuple(range(self.walk.num_base_layers))
 
     def depth_of(self, plan: Plan) -> tuple[int, ...]:
@@ -213,7 +213,7 @@ class Network(nn.Module):
     def grow_selectors(self, layers: Sequence[int] | None = None, size: int = 32) -> None:
         """Let the model choose tokens before some layers (default: the second and the middle one of those that run).
         Growing the same again changes nothing."""
-        wanted = tuple(sorted(usual_places(self.depth) if layers is None else layers))
+        wanted = tuple(sorted(default_selecting_layers(self.depth) if layers is None else layers))
         if not wanted or size < 1 or not all(0 <= layer < self.layers for layer in wanted):
             raise BadSetting(f"selectors sit before layers 0 to {self.layers - 1}; got {list(wanted)}")
         if self.selectors:

@@ -56,8 +56,8 @@ class Reducer(Protocol):
         """Raise BadPlan where this network cannot choose tokens so."""
 
 
-def usual_places(depth: Sequence[int]) -> tuple[int, ...]:
-    """Where tokens are chosen unless somebody says otherwise: before the second and the middle layer of those that run
+def default_selecting_layers(depth: Sequence[int]) -> tuple[int, ...]:
+    """The layers before which tokens are chosen by default: the second and the middle one of those that run
     (TR-BERT)."""
     return tuple(sorted({depth[min(1, len(depth) - 1)], depth[len(depth) // 2]}))
 

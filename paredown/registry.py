@@ -186,19 +186,19 @@ def _fit(value: Any, hint: Any, where: str) -> Any:
         return value
     elif hint is type(None) and value is None:
         return None
-    raise BadSetting(f"{where} must be {_say(hint)}, not {value!r}")
+    raise BadSetting(f"{where} must be {_described(hint)}, not {value!r}")
 
 
-def _say(hint: Any) -> str:
+def _described(hint: Any) -> str:
     if hint is type(None):
         return "none"
     inner = typing.get_args(hint)
     if typing.get_origin(hint) is typing.Literal:
         return "one of " + ", ".join(map(repr, inner))
     if typing.get_origin(hint) is tuple:
-        return f"a list of {_say(inner[0])}"
+        return f"a list of {_described(inner[0])}"
     if inner:
-        return " or ".join(_say(option) for option in inner)
+        return " or ".join(_described(option) for option in inner)
     return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(hint, str(hint))
 
 

@@ -327,7 +327,7 @@ class Evidence:
             values = values.masked_fill(~self.answer_mask, float("inf"))
         return values.amin(1)
 
-    def saying(self, logits: Tensor) -> Evidence:
+    def with_logits(self, logits: Tensor) -> Evidence:
         """The same evidence with other logits."""
         return replace(self, logits=logits)
 

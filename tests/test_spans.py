@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paredown.answers import IGNORED, RULED_OUT, SupportedSpan
-from paredown.answers.supported_span import PLACES
+from paredown.answers.supported_span import MAX_POSITIONS
 from paredown.errors import BadSetting
 from paredown.exits.entropy import normalised_entropy
 from paredown.registry import answers
@@ -26,8 +26,8 @@ def said(rows: int, outputs: int, seed: int = 0) -> Tensor:
     return torch.randn(rows, TOKENS, outputs, generator=torch.Generator().manual_seed(seed))
 
 
-def label(places: list[tuple[int, int]], what: str = "span", support: dict[int, bool] | None = None) -> list[int]:
-    return SUPPORTED.label(places, what, support or {}, TOKENS)
+def label(positions: list[tuple[int, int]], what: str = "span", support: dict[int, bool] | None = None) -> list[int]:
+    return SUPPORTED.label(positions, what, support or {}, TOKENS)
 
 
 def masks(rows: int, sentences: list[int]) -> Tensor:
@@ -51,8 +51,8 @@ def test_several_places_are_one_event() -> None:
     logits = said(1, 2).requires_grad_()
     probs = logits[0].softmax(0)
     starts, ends = probs[1, 0] + probs[4, 0], probs[2, 1] + probs[5, 1] + probs[6, 1]  # a start that is shared, once
-    places = torch.tensor([[[1, 2], [4, 5], [4, 6], [IGNORED, IGNORED]]])
-    loss = SPAN.loss(logits, places)
+    positions = torch.tensor([[[1, 2], [4, 5], [4, 6], [IGNORED, IGNORED]]])
+    loss = SPAN.loss(logits, positions)
     torch.testing.assert_close(loss, -(starts.log() + ends.log()) / 2)
     (gradient,) = torch.autograd.grad(loss, logits)
     assert gradient.isfinite().all() and (gradient[0, [1, 4], 0] < 0).all() and gradient[0, 2, 0] > 0
@@ -61,18 +61,20 @@ def test_several_places_are_one_event() -> None:
 def test_the_place_that_fits_best_is_what_was_missed() -> None:
     logits = torch.zeros(2, TOKENS, 2)
     logits[:, 4, 0] = logits[:, 5, 1] = 9.0
-    places = torch.tensor([[[0, 1], [4, 5]], [[1, 2], [4, 8]]])
-    assert SPAN.wrong(logits, places).tolist() == [[0.0], [0.5]]
+    positions = torch.tensor([[[0, 1], [4, 5]], [[1, 2], [4, 8]]])
+    assert SPAN.wrong(logits, positions).tolist() == [[0.0], [0.5]]
 
 
 # Types and support
 
 
 def test_a_label_has_three_parts() -> None:
-    many = [(place, place) for place in range(PLACES + 3)]
+    many = [(token, token) for token in range(MAX_POSITIONS + 3)]
     labels = torch.tensor([label(many, support={2: True, 5: False}), label([], "no")])
-    places, types, support = SUPPORTED.parts(labels)
-    assert places[0].tolist() == [list(pair) for pair in many[:PLACES]] and bool((places[1] == IGNORED).all())
+    positions, types, support = SUPPORTED.parts(labels)
+    assert positions[0].tolist() == [list(pair) for pair in many[:MAX_POSITIONS]] and bool(
+        (positions[1] == IGNORED).all()
+    )
     assert types.tolist() == [0, 2]
     assert support[0].tolist() == [IGNORED, IGNORED, 1, IGNORED, IGNORED, 0, IGNORED, IGNORED, IGNORED]
 

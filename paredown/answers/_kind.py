@@ -39,7 +39,7 @@ from paredown.errors import BadInput, BadPlan, BadSetting
 from paredown.registry import answers
 
 Direction = Literal["forward", "reverse"]
-LONGEST = 512  # tokens of a row, where nobody says
+LONGEST = 512  # tokens of a row by default
 RULED_OUT = -1e4  # in 16 bits too; far below any answer that can be
 
 
@@ -88,7 +88,7 @@ class Kind(ABC):
         return row_of(item, index, per_word=False)
 
     def unlabelled(self, units: Sequence[Any]) -> list[Any]:
-        """The same without what is said to be right."""
+        """The same units without their labels."""
         return [replace(unit, label=None) for unit in units]
 
     def label_number(self, label: Any, labels: Sequence[str], index: int) -> Any:
@@ -96,7 +96,7 @@ class Kind(ABC):
         return None if label is None else number_of(label, labels, index)
 
     def usual_length(self, tokenizer: Any) -> int:
-        """Tokens of a row at most, where nobody says."""
+        """Tokens of a row at most, by default."""
         return int(min(tokenizer.model_max_length, LONGEST))
 
     def row_length(self, model: Any, wanted: int | None = None) -> int:
@@ -139,7 +139,7 @@ class Kind(ABC):
         return answers.make(self.name, **{**asdict(self), **settings}) if settings else self
 
     def decode(self, rows: Sequence[Any], logits: Sequence[Tensor], labels: Sequence[str]) -> Prediction:
-        """What the logits of a unit's rows (one, or the windows of a long text) say in words."""
+        """The prediction in words, from the logits of a unit's rows: one, or the windows of a long text."""
         probs = self.log_probs(logits[0].unsqueeze(0))[0, 0].exp().tolist()  # [classes]
         best = max(range(len(probs)), key=probs.__getitem__)
         return Prediction(labels[best], probs[best], dict(zip(labels, probs, strict=True)))

@@ -47,16 +47,16 @@ def marked_windows(
     `stride`: tokens from the start of one part to that of the next; None: no overlap. `max_windows`, `max_candidates`:
     what is beyond is not read, None: all is. `protect`: reducers must keep query and candidates.
 
-    The label is the place of the right candidate's marker. Where supports leave no room, long candidates are cut.
+    The label is the position of the right candidate's marker. Where supports leave no room, long candidates are cut.
     """
     layout = _Layout(tokenizer, max_length, stride, max_windows, max_candidates, protect)
     made: list[MarkedWindow] = []
     for start in range(0, len(questions), BATCH):
         some = questions[start : start + BATCH]
         read = layout.tokens(text for asked in some for text in (asked.question, *asked.options, *_supports(asked)))
-        for place, asked in enumerate(some, start):
-            made += layout.windows(asked, place, read)
-    layout.tell(len(questions))
+        for index, asked in enumerate(some, start):
+            made += layout.windows(asked, index, read)
+    layout.warn_about_losses(len(questions))
     return made
 
 
@@ -90,7 +90,7 @@ class _Layout:
         body = [token for text in _supports(asked) for token in (self.support, *read[text])]
         head, markers = self._head(asked, read, len(body))
         before = len(self.frame.special[0])
-        first = tuple(place + before for place in markers)
+        first = tuple(position + before for position in markers)
         known = asked.label is not None and asked.label < len(first)
         self.missed += asked.label is not None and not known
         room = self.max_length - len(self.frame) - len(head)
@@ -107,7 +107,7 @@ class _Layout:
             yield MarkedWindow(ids, label, first, protected, asked=asked, unit=unit)
 
     def _head(self, asked: Choices, read: dict[str, list[int]], body: int) -> tuple[list[int], list[int]]:
-        """The query and the candidates, and the places of their markers; supports keep a quarter of the window."""
+        """The query and the candidates, and the positions of their markers; supports keep a quarter of the window."""
         query, options = read[asked.question], [read[option] for option in asked.options[: self.max_candidates]]
         room = self.max_length - len(self.frame) - min(body, self.max_length // 4) - len(query) - len(options)
         longest = max(map(len, options))
@@ -123,8 +123,8 @@ class _Layout:
             head += [self.candidate, *option[:limit]]
         return head, markers
 
-    def tell(self, questions: int) -> None:
-        """Nothing is lost in silence."""
+    def warn_about_losses(self, questions: int) -> None:
+        """Logs what was cut or is not read, as nothing is lost in silence."""
         for count, what in (
             (self.cut, f"have long candidates, which were cut to fit into max_length={self.max_length}"),
             (self.unread, f"have supports beyond their first {self.max_windows} windows, which are not read"),

@@ -23,7 +23,7 @@ class Pointer(Kind):
 
     per_token = True
     windowed = True
-    usual_window: ClassVar[int]  # tokens of a window where nobody says, if the encoder can read as many
+    usual_window: ClassVar[int]  # tokens of a window by default, if the encoder can read as many
 
     def row_length(self, model: Any, wanted: int | None = None) -> int:
         """Tokens of a window: as many as wanted, which must not be more than the encoder can read; else as in
@@ -48,17 +48,17 @@ class Pointer(Kind):
         return surprise(self.log_probs(logits), labels).mean()
 
     def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return misplaced(self.predicted(logits), labels)
+        return share_wrong(self.predicted(logits), labels)
 
 
-def surprise(log_probs: Tensor, places: Tensor) -> Tensor:
-    """[rows, items] of [rows, items, tokens]: any of [rows, places, items] will do; 0 where a row has none."""
+def surprise(log_probs: Tensor, positions: Tensor) -> Tensor:
+    """[rows, items] of [rows, items, tokens]: any of the [rows, positions, items] will do; 0 where a row has none."""
     tokens = torch.arange(log_probs.shape[-1], device=log_probs.device)
-    right = (places.unsqueeze(-1) == tokens).any(1)  # [rows, items, tokens]; the same token twice is one
-    nothing = (places < 0).all(1).unsqueeze(-1)
+    right = (positions.unsqueeze(-1) == tokens).any(1)  # [rows, items, tokens]; the same token twice is one
+    nothing = (positions < 0).all(1).unsqueeze(-1)
     return -log_probs.masked_fill(~(right | nothing), float("-inf")).logsumexp(-1)
 
 
-def misplaced(said: Tensor, places: Tensor) -> Tensor:
-    """[rows, 1] of what is said [rows, items], the share that is wrong, by the place that fits best."""
-    return (said.unsqueeze(1) != places).float().mean(2).amin(1, keepdim=True)
+def share_wrong(predicted: Tensor, positions: Tensor) -> Tensor:
+    """[rows, 1] the share of the predicted items [rows, items] that is wrong, by the position that fits best."""
+    return (predicted.unsqueeze(1) != positions).float().mean(2).amin(1, keepdim=True)

@@ -1,4 +1,4 @@
-"""What a model's answer to one input says, in words."""
+"""A model's answer to one input, in words."""
 
 from __future__ import annotations
 

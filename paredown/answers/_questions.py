@@ -41,11 +41,11 @@ class Choices:
     context: str  # may be empty
     question: str
     options: tuple[str, ...]
-    label: int | None = None  # the right option's index; None where nobody says
+    label: int | None = None  # the right option's index; None: unlabelled
 
 
 def is_labelled(asked: Question | Choices) -> bool:
-    """Whether the file says what is right; that nothing is counts too."""
+    """Whether the question has a label; that there is no answer is one too."""
     if isinstance(asked, Choices):
         return asked.label is not None
     return bool(asked.answers or asked.spans or asked.impossible or asked.choice)

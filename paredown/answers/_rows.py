@@ -151,7 +151,7 @@ def token_ids(tokens: Any, index: int) -> dict[str, list[int]]:
 def collate(rows: Sequence[Encoded], pad_id: int, device: Any = None, multiple: int = 1) -> dict[str, Tensor]:
     """A padded batch; its width is a multiple of `multiple` (few distinct shapes suit compiled layers).
 
-    Questions become a row for each option, and `group` says which question a row belongs to.
+    Questions become a row for each option, and `group` is the number of the question a row belongs to.
     """
     if rows[0].options:
         batch = collate(flat(rows), pad_id, device, multiple)

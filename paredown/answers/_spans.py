@@ -77,7 +77,7 @@ def decode_span(
 
 
 def checked(window: Window, logits: Any, outputs: int = 2) -> np.ndarray:
-    """[tokens, outputs] in 64 bits, without padding; minus infinity is fine (a place that cannot be), NaN is not."""
+    """[tokens, outputs] in 64 bits, without padding; minus infinity is fine (a position that cannot be), NaN is not."""
     scores = torch.as_tensor(logits).detach().double().cpu().numpy()
     if scores.ndim != 2 or scores.shape[1] != outputs or len(scores) < len(window):
         needed = f"a window of {len(window)} tokens needs logits [tokens, {outputs}]"
@@ -103,8 +103,8 @@ def best_spans(window: Window, scores: np.ndarray, n_best: int, longest: int) ->
     top = np.argpartition(-sums, kept - 1)[:kept]
     top = top[np.lexsort((top, -sums[top]))]  # equal ones: the first in the text
     found = []
-    for place in top[np.isfinite(sums[top])].tolist():
-        first, last = place // longest, place // longest + place % longest
+    for index in top[np.isfinite(sums[top])].tolist():
+        first, last = index // longest, index // longest + index % longest
         start, end = window.characters(first + window.at, last + window.at)
         if start < end:
             text, pair = window.asked.context[start:end], (float(inside[first, 0]), float(inside[last, 1]))
@@ -113,7 +113,7 @@ def best_spans(window: Window, scores: np.ndarray, n_best: int, longest: int) ->
 
 
 def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Of those that say the same, the first."""
+    """The first of those with the same text."""
     found: dict[str, Candidate] = {}
     for candidate in candidates:
         found.setdefault(candidate.text, candidate)

@@ -39,7 +39,7 @@ class Window(Encoded):
         return (int(found[0]) + self.at, int(found[1]) + self.at) if whole and found[0] <= found[1] else None
 
     def characters(self, first: int, last: int) -> tuple[int, int]:
-        """The characters of the context from the token at one place to that at another, without spaces around."""
+        """The characters of the context from one token to another, without spaces around."""
         start, end = int(self.offsets[first - self.at, 0]), int(self.offsets[last - self.at, 1])
         context = self.asked.context
         while end < len(context) and unicodedata.category(context[end]).startswith("M"):
@@ -79,12 +79,12 @@ def windows(
         asked = reading.tokens([question.question.strip() for question in some])
         contexts = list(dict.fromkeys(question.context for question in some))  # several questions often share one
         read = dict(zip(contexts, reading.tokens(contexts)))
-        for place, question in enumerate(some):
-            ids = asked[place].ids[:max_question]
+        for index, question in enumerate(some):
+            ids = asked[index].ids[:max_question]
             room = max_length - len(frame) - len(ids)
             if room < 1:
                 raise BadSetting(f"max_length={max_length} leaves no room after a question of {len(ids)} tokens")
-            cut = _Cut(question, start + place, ids, read[question.context], frame, room, min(stride, room))
+            cut = _Cut(question, start + index, ids, read[question.context], frame, room, min(stride, room))
             found = cut.windows()
             made += [window for window in found if window.spans or not drop_without_answer]
     return made
@@ -148,7 +148,7 @@ class _Cut:
     def windows(self) -> Iterator[Window]:
         context, frame, room, total = self.context, self.frame, self.room, len(self.context.ids)
         starts = range(0, max(total - room, 0) + self.step, self.step) if total > room else range(1)
-        gold, kept, told = map(self._tokens_of, (self.question.spans, self.question.protected, self._told))
+        gold, kept, ranges = map(self._tokens_of, (self.question.spans, self.question.protected, self._sentences))
         gold = gold[gold[:, 0] <= gold[:, 1]]
         fullest = _fullest(total, starts, room)
         at = len(frame.special[0]) + len(self.asked) + len(frame.special[1])
@@ -157,8 +157,8 @@ class _Cut:
             ids = frame.around(self.asked, context.ids[start:end])
             shown = gold[(gold[:, 0] >= start) & (gold[:, 1] < end)] - start + at
             labels = tuple((int(first), int(last)) for first, last in dict.fromkeys(map(tuple, shown.tolist())))
-            begins = (told[:, 0] >= start) & (told[:, 0] < end) & (told[:, 0] <= told[:, 1])
-            sentences = tuple((int(told[which, 0]) - start + at, int(which)) for which in begins.nonzero()[0])
+            begins = (ranges[:, 0] >= start) & (ranges[:, 0] < end) & (ranges[:, 0] <= ranges[:, 1])
+            sentences = tuple((int(ranges[which, 0]) - start + at, int(which)) for which in begins.nonzero()[0])
             answerable = range(at, at + end - start)
             inside = {one - start + at for first, last in kept for one in range(max(first, start), min(last + 1, end))}
             stays = sorted(set(range(len(ids["input_ids"]))) - set(answerable) | inside)
@@ -178,7 +178,7 @@ class _Cut:
             )
 
     @property
-    def _told(self) -> list[Span]:
+    def _sentences(self) -> list[Span]:
         return [(sentence.start, sentence.end) for sentence in self.question.sentences]
 
     def _tokens_of(self, spans: Sequence[Span]) -> np.ndarray:
@@ -195,11 +195,11 @@ def _covering(offsets: np.ndarray, spans: np.ndarray) -> np.ndarray:
 def _fullest(total: int, starts: Sequence[int], room: int) -> np.ndarray:
     """[tokens]: which window shows most on the scarcer side of a token; the longer window, then the first, if equal."""
     best, owner = np.full(total, -1.0), np.zeros(total, dtype=np.int32)
-    for place, start in enumerate(starts):
+    for index, start in enumerate(starts):
         end = min(start + room, total)
         here = np.arange(start, end)
         score = np.minimum(here - start, end - 1 - here) + 0.01 * (end - start)
         better = score > best[start:end]
         best[start:end][better] = score[better]
-        owner[start:end][better] = place
+        owner[start:end][better] = index
     return owner

@@ -92,11 +92,11 @@ class Choice(SingleLabel):
         return torch.arange(int(options.max()), device=options.device) < options.unsqueeze(1)
 
     def ruled_out(self, logits: Tensor, mask: Tensor) -> Tensor:
-        return _placed(logits.squeeze(-1), mask, RULED_OUT)
+        return _by_question(logits.squeeze(-1), mask, RULED_OUT)
 
     def averaged(self, values: Tensor, mask: Tensor) -> Tensor:
         options = mask.sum(1).view(-1, *[1] * (values.dim() - 1))
-        return _placed(values, mask, 0.0).sum(1) / options
+        return _by_question(values, mask, 0.0).sum(1) / options
 
     def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
         if not smoothing:
@@ -106,7 +106,7 @@ class Choice(SingleLabel):
         return F.cross_entropy(logits.float(), target)
 
 
-def _placed(values: Tensor, mask: Tensor, fill: float) -> Tensor:
+def _by_question(values: Tensor, mask: Tensor, fill: float) -> Tensor:
     """[questions, options, …]: the values of rows [rows, …] where `mask` has an option; the order is the same."""
     there = mask.view(*mask.shape, *[1] * (values.dim() - 1)).expand(*mask.shape, *values.shape[1:])
     return values.new_full(there.shape, fill).masked_scatter(there, values)

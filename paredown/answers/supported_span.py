@@ -13,7 +13,7 @@ from scipy.special import expit, softmax
 from torch import Tensor
 
 from paredown.answers._kind import RULED_OUT, Direction, divergence, refuse_smoothing, row_means, yes_or_no
-from paredown.answers._pointer import Pointer, misplaced, surprise
+from paredown.answers._pointer import Pointer, share_wrong, surprise
 from paredown.answers._prediction import Prediction
 from paredown.answers._questions import Question
 from paredown.answers._rows import IGNORED
@@ -24,9 +24,9 @@ from paredown.errors import BadSetting
 from paredown.registry import answers
 
 TYPES = ("span", "yes", "no")  # what an answer is, where it need not be a span
-PLACES = 8  # of the answer in one window that a label holds
+MAX_POSITIONS = 8  # of the answer in one window that a label holds
 
-Place = tuple[int, int]  # first and last token
+Position = tuple[int, int]  # first and last token
 
 
 @answers.register("supported_span")
@@ -35,8 +35,8 @@ class SupportedSpan(Span):
     """A span, yes or no; and which sentences of the text support that.
 
     Six logits for every token: start and end; span, yes and no, which are read at the first token; and, read at the
-    first token of a sentence, whether it is support. Labels are one row of numbers: PLACES pairs as for a span, the
-    type, and for every token whether the sentence that begins there is support.
+    first token of a sentence, whether it is support. Labels are one row of numbers: MAX_POSITIONS pairs as for a span,
+    the type, and for every token whether the sentence that begins there is support.
     """
 
     support_threshold: float = 0.5  # sentences at least this likely to support the answer are given
@@ -63,7 +63,7 @@ class SupportedSpan(Span):
 
     def decode(self, rows: Sequence[Any], logits: Sequence[Tensor], labels: Sequence[str]) -> Prediction:
         """Spans are decoded as ever. Every window judges the whole question's type, so its probabilities are the mean
-        of theirs. A sentence is as likely support as the window that is surest of it says."""
+        of theirs. A sentence is as likely support as in the window that is surest of it."""
         scores = [checked(window, outputs, len(self.outputs)) for window, outputs in zip(rows, logits, strict=True)]
         span = decode_span(
             rows, [outputs[:, :2] for outputs in logits], self.n_best, self.max_answer_length, self.null_threshold
@@ -109,23 +109,23 @@ class SupportedSpan(Span):
         tokens = mask[..., 0].sum(1, keepdim=True)
         return torch.cat([tokens, tokens, torch.full_like(tokens, len(TYPES))], dim=1)
 
-    def label(self, places: Sequence[Place], what: str, support: Mapping[int, bool], tokens: int) -> list[int]:
+    def label(self, positions: Sequence[Position], what: str, support: Mapping[int, bool], tokens: int) -> list[int]:
         """The label of a row: where the answer is (nowhere, if it is no span), its type, and support by first token."""
-        pairs = [*places[:PLACES], *[(IGNORED, IGNORED)] * (PLACES - len(places))]
+        pairs = [*positions[:MAX_POSITIONS], *[(IGNORED, IGNORED)] * (MAX_POSITIONS - len(positions))]
         sentences = [int(support.get(token, IGNORED)) for token in range(tokens)]
-        return [*(place for pair in pairs for place in pair), TYPES.index(what), *sentences]
+        return [*(token for pair in pairs for token in pair), TYPES.index(what), *sentences]
 
     @staticmethod
     def parts(labels: Any) -> tuple[Any, Any, Any]:
-        """Places [rows, PLACES, 2], type [rows] and support [rows, tokens] of labels, tensors or arrays."""
-        places = labels[:, : 2 * PLACES].reshape(len(labels), PLACES, 2)
-        return places, labels[:, 2 * PLACES], labels[:, 2 * PLACES + 1 :]
+        """Positions [rows, MAX_POSITIONS, 2], type [rows] and support [rows, tokens] of labels, tensors or arrays."""
+        positions = labels[:, : 2 * MAX_POSITIONS].reshape(len(labels), MAX_POSITIONS, 2)
+        return positions, labels[:, 2 * MAX_POSITIONS], labels[:, 2 * MAX_POSITIONS + 1 :]
 
     def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
         """Of where (nothing, where the answer is no span), of its type and of the sentences, a row's mean each."""
         refuse_smoothing(smoothing)
-        places, types, support = self.parts(labels)
-        where = surprise(Pointer.log_probs(self, logits[..., :2]), places).mean(1)
+        positions, types, support = self.parts(labels)
+        where = surprise(Pointer.log_probs(self, logits[..., :2]), positions).mean(1)
         what = F.cross_entropy(logits[:, 0, 2:5].float(), types, reduction="none")
         each = F.binary_cross_entropy_with_logits(
             logits[..., 5].float(), support.clamp(min=0).float(), reduction="none"
@@ -134,10 +134,10 @@ class SupportedSpan(Span):
 
     def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Half for the answer, half for the sentences."""
-        places, types, support = self.parts(labels)
-        said = self.predicted(logits)
-        answer = misplaced(said[:, :2], places).squeeze(1) * (places[:, 0, 0] >= 0)
-        answer = torch.where(said[:, 2] == types, answer, 1.0)
+        positions, types, support = self.parts(labels)
+        predicted = self.predicted(logits)
+        answer = share_wrong(predicted[:, :2], positions).squeeze(1) * (positions[:, 0, 0] >= 0)
+        answer = torch.where(predicted[:, 2] == types, answer, 1.0)
         sentences = row_means(((logits[..., 5] > 0) != (support > 0)).float(), support >= 0)
         return ((answer + sentences) / 2).unsqueeze(1)
 

@@ -108,7 +108,7 @@ class LoadSettings:
     settings: dict[str, Any] = field(default_factory=dict)  # for transformers
 
     def answers(self, usual: str | None = None) -> tuple[Kind, list[str] | None]:
-        """The kind of answer, where no task says so the usual one, and the labels where they are known."""
+        """The kind of answer, by default the usual one, and the labels where they are known."""
         kind, known = kind_of(usual if self.task is None else self.task)
         return kind, labels_of(kind, self.num_labels, self.labels or known)
 

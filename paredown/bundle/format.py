@@ -34,7 +34,7 @@ REQUIRED = ("format", "answer", "sha256")
 
 @dataclass(frozen=True)
 class Description:
-    """What a bundle says of itself, in the present format."""
+    """The facts of a bundle, in the present format."""
 
     folder: Path
     written: int  # the format it was written in
@@ -86,10 +86,10 @@ def read_description(folder: Path) -> Description:
 
 
 def write_description(folder: Path, sections: dict[str, Any]) -> None:
-    """Describe a folder that holds everything else; a section that says what its absence means is left out."""
-    told = {name: value for name, value in sections.items() if name not in ABSENT or value != ABSENT[name]}
+    """Describe a folder that holds everything else; a section that equals its default is left out."""
+    stated = {name: value for name, value in sections.items() if name not in ABSENT or value != ABSENT[name]}
     digests = {path.name: sha256(path) for path in sorted(folder.iterdir())}
-    (folder / FACTS).write_text(_sealed({"format": FORMAT, **told, "sha256": digests}), encoding="utf-8")
+    (folder / FACTS).write_text(_sealed({"format": FORMAT, **stated, "sha256": digests}), encoding="utf-8")
 
 
 def save_plan(folder: str | Path, plan: Plan) -> None:

@@ -71,10 +71,10 @@ def main(words: Sequence[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
-        return _say(error)
+        return _report(error)
 
 
-def _say(error: Exception) -> int:
+def _report(error: Exception) -> int:
     usage = getattr(error, "exit_code", None)  # click's own errors know their code and how to show themselves
     if usage is not None and hasattr(error, "show"):
         error.show()
@@ -88,7 +88,7 @@ def _say(error: Exception) -> int:
 
 
 def _quiet_neighbours() -> None:
-    """transformers reports every new classifier and shows a bar for every file; a user did not ask for that. Told by
+    """transformers reports every new classifier and shows a bar for every file; a user did not ask for that. Set by
     its environment, which it reads when it is imported: `--help` does not import it."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
@@ -150,8 +150,8 @@ def print_facts(found: dict[str, Any]) -> None:
     for name, value in found.items():
         listed = value if isinstance(value, list) else [value]
         more = [f"… ({len(listed)} in all)"] if len(listed) > MOST_LISTED else []
-        for place, said in enumerate([*listed[:MOST_LISTED], *more]):
-            text = f"{said:,}" if isinstance(said, (int, float)) and not isinstance(said, bool) else str(said)
-            label = "" if place else name.replace("_", " ")
+        for index, entry in enumerate([*listed[:MOST_LISTED], *more]):
+            text = f"{entry:,}" if isinstance(entry, (int, float)) and not isinstance(entry, bool) else str(entry)
+            label = "" if index else name.replace("_", " ")
             text = text if len(text) <= MOST_SHOWN else text[:MOST_SHOWN] + "…"
             results.print(f"{label:<18} {text}", markup=False, highlight=False, soft_wrap=True)

@@ -36,7 +36,7 @@ class Asked(ABC):
     plan: Plan
     questions: list[Any]
     max_length: int | None
-    task: str | None  # of the catalogue: who says how to score
+    task: str | None  # of the catalogue, which knows how to score
     files: ClassVar[tuple[str, ...]] = (PREDICTIONS,)
 
     def ask(self, plan: Plan) -> list[Any]:
@@ -45,7 +45,7 @@ class Asked(ABC):
         return self.model.predict(self.questions, plan, BATCH, self.max_length, **settings)
 
     @abstractmethod
-    def score(self, said: list[Any]) -> dict[str, float | int]:
+    def score(self, predictions: list[Any]) -> dict[str, float | int]:
         """By the task's rules."""
 
     @abstractmethod
@@ -68,10 +68,10 @@ class Asked(ABC):
     def figures(self) -> list[dict[str, Any]]:
         """The scores of every plan, and the work for a question."""
         found = []
-        for name, said in self.answers.items():
-            layers = sum(one.layers for one in said) / sum(one.windows for one in said)
-            work = {"layers": layers, "token_layers": sum(one.tokens for one in said) / len(said)}
-            found.append({"plan": name, **self.score(said), **work})
+        for name, predictions in self.answers.items():
+            layers = sum(one.layers for one in predictions) / sum(one.windows for one in predictions)
+            work = {"layers": layers, "token_layers": sum(one.tokens for one in predictions) / len(predictions)}
+            found.append({"plan": name, **self.score(predictions), **work})
         return found
 
     def table(self) -> Table:
@@ -90,11 +90,11 @@ class Asked(ABC):
 class Spans(Asked):
     files: ClassVar[tuple[str, ...]] = (PREDICTIONS, N_BEST)
 
-    def score(self, said: list[Any]) -> dict[str, float | int]:
+    def score(self, predictions: list[Any]) -> dict[str, float | int]:
         headline = tasks.make(self.task).metric if self.task else None
         if headline == "hotpot_f1":
-            return score_hotpot(self.questions, HotpotPredictions.of(said))
-        return (score_trivia if headline == "trivia_f1" else score_spans)(self.questions, said)
+            return score_hotpot(self.questions, HotpotPredictions.of(predictions))
+        return (score_trivia if headline == "trivia_f1" else score_spans)(self.questions, predictions)
 
     def write(self, folder: Path) -> list[Path]:
         return write_predictions(folder, self.own)
@@ -110,8 +110,8 @@ class SupportedSpans(Spans):
 
 
 class Options(Asked):
-    def score(self, said: list[Any]) -> dict[str, float | int]:
-        return score_choices(self.questions, [one.label for one in said])
+    def score(self, predictions: list[Any]) -> dict[str, float | int]:
+        return score_choices(self.questions, [one.label for one in predictions])
 
     def write(self, folder: Path) -> list[Path]:
         return write_letters(folder, self.questions, [one.label for one in self.own])

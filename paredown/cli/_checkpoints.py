@@ -11,7 +11,7 @@ from rich.table import Table
 
 from paredown.answers import Encoded
 from paredown.cli._app import print_json, results
-from paredown.cli._loading import check_place, is_bundle
+from paredown.cli._loading import check_source, is_bundle
 from paredown.errors import BadBundle
 from paredown.evaluation import Metric, Worth, worth
 from paredown.model import AdaptiveModel
@@ -24,7 +24,7 @@ FILE = "checkpoints.json"
 
 def kept_bundles(run: str) -> list[str]:
     """The bundles of a run: every kept checkpoint by step, then the one it ended with."""
-    check_place(run)
+    check_source(run)
     kept = sorted(str(path) for path in (Path(run) / KEPT).glob("step-*"))
     if not kept:
         hint = "`paredown train --save-every N --keep-checkpoints` keeps them"

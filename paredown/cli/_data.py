@@ -53,10 +53,10 @@ def as_flags() -> Iterator[None]:
     try:
         yield
     except BadInput as error:
-        said = str(error)
+        message = str(error)
         for setting, flag in FLAGS.items():
-            said = said.replace(setting, flag)
-        raise BadInput(said) from None
+            message = message.replace(setting, flag)
+        raise BadInput(message) from None
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Source:
             raise BadSetting(f"the task {self.task} needs --data, the folder that holds its files")
 
     def has(self, split: str) -> bool:
-        """Whether it was said where the rows of a split are."""
+        """Whether the rows of a split are given."""
         return bool(self._file(split)) or (self.task is not None and self.data is not None)
 
     def read(
@@ -100,15 +100,15 @@ class Source:
             return self._of_task(self.task, path, split)
         if kind is not None and answers.make(kind).asks_questions:
             raise BadSetting(f"{path}: name the --task that reads its questions: squad, hotpotqa, race, wikihop, …")
-        said = self.reading
+        reading = self.reading
         with as_flags():
             return read_rows(
                 path,
-                text_column=said.text_column,
-                pair_column=said.pair_column,
-                label_column=said.label_column,
-                label_separator=said.label_separator,
-                header=said.header,
+                text_column=reading.text_column,
+                pair_column=reading.pair_column,
+                label_column=reading.label_column,
+                label_separator=reading.label_separator,
+                header=reading.header,
                 usual=usual,
                 labels=labels,
                 kind=kind,

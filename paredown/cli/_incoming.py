@@ -29,7 +29,7 @@ from paredown.tasks.wikihop import question_of
 PIPE = "-"  # standard input or output
 STANDARD_INPUT = "standard input"
 LOOKED_AT = 1000  # json lines have no header: so many records tell the columns
-FORMS = ("auto", "text", "csv", "tsv", "jsonl", "conll")  # of standard input; a file's name tells its own
+FORMS = ("auto", "text", "csv", "tsv", "jsonl", "conll")  # of standard input; a file's name gives its own
 HEADER_WORDS = 3  # of a column's name, at most
 OPTIONS = "options"  # the column that holds a list of them, where one is chosen
 LISTS = ("candidates", "supports")  # the columns that hold lists, where a marked candidate is chosen
@@ -52,12 +52,12 @@ class Input:
         if self.form not in FORMS:
             raise BadSetting(f"--input-format is one of {', '.join(FORMS)}, not {self.form!r}")
         if self.form != "auto" and self.path != PIPE:
-            raise BadSetting(f"--input-format is of standard input; the name of {self.path} tells its own")
+            raise BadSetting(f"--input-format is of standard input; the name of {self.path} gives its own")
 
     @property
     def header(self) -> bool:
-        said = self.usual.header if self.given.header is None else self.given.header
-        return said is not False
+        header = self.usual.header if self.given.header is None else self.given.header
+        return header is not False
 
     @property
     def size(self) -> int | None:
@@ -171,16 +171,16 @@ def open_questions(path: str, task: str, kind: Kind) -> InputSource:
     reader, folder = tasks.make(task), Path(path).is_dir()
     theirs = answers.make(reader.kind or "single_label")
     if theirs.asks is not kind.asks or theirs.grouped != kind.grouped:
-        said = f"the task {task} does not ask questions about a text that {kind.name} answers"
-        raise BadSetting(f"{said}; leave --task out and name columns")
+        problem = f"the task {task} does not ask questions about a text that {kind.name} answers"
+        raise BadSetting(f"{problem}; leave --task out and name columns")
     if path == PIPE:
         raise BadSetting(f"the questions of {task} are read from a file, not from standard input")
     ending = reader.in_folders_of
     if folder and not (ending and any(Path(path).glob(f"*{ending}"))):
         raise BadInput(f"{path} is a folder{ending and f' without a {ending}'}; name a file of questions")
     rows = (
-        Incoming(number, None, f"{place}: {asked}") if isinstance(asked, str) else Incoming(number, asked)
-        for number, (place, asked) in enumerate(reader.questions(Path(path)), 1)
+        Incoming(number, None, f"{where}: {asked}") if isinstance(asked, str) else Incoming(number, asked)
+        for number, (where, asked) in enumerate(reader.questions(Path(path)), 1)
     )
     return InputSource(path, "question", None if folder else Path(path).stat().st_size, "question", "context", rows)
 

@@ -43,7 +43,7 @@ def is_bundle(source: str) -> bool:
     return (Path(source) / FACTS).is_file()
 
 
-def check_place(source: str) -> None:
+def check_source(source: str) -> None:
     """A path that is not there must not be asked of the hub, which knows only `name` and `owner/name`."""
     path = Path(source)
     if path.is_file():
@@ -56,7 +56,7 @@ def check_place(source: str) -> None:
 
 
 def load_bundle(source: str, dtype: str | None = None) -> AdaptiveModel:
-    check_place(source)
+    check_source(source)
     if not is_bundle(source):
         return convert_weights(_published(source), dtype_named(None if dtype == "auto" else dtype))
     return load_any(source, dtype=dtype)
@@ -77,7 +77,7 @@ def _published(source: str) -> AdaptiveModel:
 
 def load_any(source: str, **settings: Any) -> AdaptiveModel:
     """A model; what transformers has to say of a failure is cut to its first line."""
-    check_place(source)
+    check_source(source)
     try:
         return AdaptiveModel.from_pretrained(source, **settings)
     except BadBundle as error:

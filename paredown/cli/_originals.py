@@ -38,7 +38,7 @@ from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.registry import tasks
 
-# What --write knows, and the flags each listens to.
+# What --write knows, and the flags each reads.
 FORMATS = {
     "deebert": ("threshold",),
     "elasticbert": ("threshold", "patience", "tolerance"),
@@ -61,16 +61,16 @@ class OriginalSettings:
     def check(
         self, formats: Sequence[str], output: Path | None, for_report: Sequence[str] = (), checkpoints: bool = False
     ) -> None:
-        """`for_report` are the flags given that only the report listens to."""
+        """`for_report` are the given flags that only the report reads."""
         if formats and checkpoints:
             raise BadSetting("--write and --checkpoints both take the place of the report; give one")
         if unknown := [name for name in formats if name not in FORMATS]:
             raise BadSetting(f"--write knows no {unknown[0]!r}; it knows: {', '.join(FORMATS)}")
         for flag in ("threshold", "patience", "tolerance", "exit"):
-            heard = [name for name, flags in FORMATS.items() if flag in flags]
+            readers = [name for name, flags in FORMATS.items() if flag in flags]
             reported = flag == "exit" and not formats
-            if getattr(self, flag) is not None and not reported and not set(heard) & set(formats):
-                raise BadSetting(f"--{flag} is for --write {' or '.join(heard)}")
+            if getattr(self, flag) is not None and not reported and not set(readers) & set(formats):
+                raise BadSetting(f"--{flag} is for --write {' or '.join(readers)}")
         if (formats or checkpoints) and for_report:
             instead = "--write" if formats else "--checkpoints"
             raise BadSetting(f"with {instead} there is no report, so nothing would listen to {', '.join(for_report)}")
@@ -79,7 +79,7 @@ class OriginalSettings:
 
 
 def split_of(formats: Sequence[str], split: str | None) -> str:
-    """Submissions answer test rows, all else is about dev rows unless said otherwise."""
+    """Submissions answer test rows, all else is about dev rows by default."""
     sent = [name for name in formats if name in BENCHMARKS]
     if sent and split is not None and not split.startswith("test"):
         raise BadSetting(f"--write {sent[0]} makes a submission, which answers test rows, not --split {split}")
@@ -123,7 +123,7 @@ class OriginalFiles:
 
     @property
     def points(self) -> list[Point]:
-        """Of ElasticBERT: what is asked for, or what both of its scripts sweep; entropy says nothing of numbers, and a
+        """Of ElasticBERT: what is asked for, or what both of its scripts sweep; numbers have no entropy, and a
         model without exits runs to its end."""
         asked, numbers = self.settings, self.model.kind.numeric
         tolerance = ELASTICBERT_TOLERANCE if numbers and asked.tolerance is None else asked.tolerance
@@ -201,8 +201,8 @@ class OriginalFiles:
             return Written([path], [f"{path.name} has {benchmark_name(task, ELUE)} at {len(self.points)} points"])
         path = write_glue_submission(folder / "glue.zip", seen, task, self.labels, self.plan.exit)
         missing = still_missing(path)
-        said = f"; GLUE also wants {', '.join(missing)}" if missing else ": all that GLUE wants is there"
-        return Written([path], [f"{path.name} has {benchmark_name(task, GLUE)}, {self.plan}{said}"])
+        rest = f"; GLUE also wants {', '.join(missing)}" if missing else ": all that GLUE wants is there"
+        return Written([path], [f"{path.name} has {benchmark_name(task, GLUE)}, {self.plan}{rest}"])
 
     def _seconds(self, rows: list[Encoded]) -> list[float]:
         some, found = spread(rows, TIMED_ROWS), []

@@ -30,7 +30,7 @@ NESTED = ("scores", "facts")  # one cell of JSON in a flat file
 
 
 def fields_of(kind: Kind, named: bool = False) -> tuple[str, ...]:
-    """What a record says of a row; `named`: rows are questions that have an id, and letters for their options."""
+    """The fields of a row's record; `named`: rows are questions that have an id, and letters for their options."""
     return (*(kind.named_fields if named else ()), *kind.fields)
 
 
@@ -149,7 +149,10 @@ class ToFile:
             raise BadSetting(f"{self.progress} is damaged ({error!r}); --restart begins anew") from None
         names = [name for name in self.task | task if task.get(name) != self.task.get(name)]
         if names:
-            each = [f"{name} was {_said(task.get(name))} and is now {_said(self.task.get(name))}" for name in names]
+            each = [
+                f"{name} was {_shortened(task.get(name))} and is now {_shortened(self.task.get(name))}"
+                for name in names
+            ]
             raise BadSetting(f"{self.path} was begun with something else: {'; '.join(each)}. --restart begins anew")
         size = self.part.stat().st_size if self.part.exists() else 0
         if size < done.bytes:
@@ -221,7 +224,7 @@ def progress_of(path: Path) -> Path:
 
 
 def check_output(path: Path, restart: bool, named: bool = False) -> None:
-    """What can be said before the model is loaded."""
+    """The checks that need no model."""
     formats = (*FORMATS, OFFICIAL) if named else FORMATS
     if path.suffix not in formats:
         raise BadSetting(f"{path}: the output's name must end in {', '.join(formats)}, or be - for standard output")
@@ -233,7 +236,7 @@ def check_output(path: Path, restart: bool, named: bool = False) -> None:
         raise BadSetting(f"{path} is there already, and finished; --restart writes it anew")
 
 
-def _said(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) < 100 else text[:12] + "…" + text[-60:]
 
@@ -310,10 +313,10 @@ def _to_official(part: Path, path: Path, shape: Shape) -> None:
     Rows that are bad have no id.
     """
     with open(part, encoding="utf-8", newline="\n") as lines:
-        said = [record for record in map(json.loads, lines) if record["id"] is not None]
-    texts = {record["id"]: record["letter" if "letter" in shape.fields else "answer"] for record in said}
+        answered = [record for record in map(json.loads, lines) if record["id"] is not None]
+    texts = {record["id"]: record["letter" if "letter" in shape.fields else "answer"] for record in answered}
     if "facts" in shape.fields:
-        return HotpotPredictions(texts, {record["id"]: record["facts"] for record in said}).write(path)
+        return HotpotPredictions(texts, {record["id"]: record["facts"] for record in answered}).write(path)
     path.write_text(json.dumps(texts, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
 
 

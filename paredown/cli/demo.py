@@ -91,15 +91,18 @@ def demo(
     bundle = there / "model"
     adaptive.save_pretrained(bundle)
     evaluation = evaluate(adaptive, rows["test"], timed_batches=(1, 32))
-    said, minutes = adaptive.predict(SENTENCES), (time.monotonic() - began) / 60
+    predictions, minutes = adaptive.predict(SENTENCES), (time.monotonic() - began) / 60
     if as_json:
-        leaving = [{"text": text, **asdict(one)} for text, one in zip(SENTENCES, said, strict=True)]
+        leaving = [{"text": text, **asdict(one)} for text, one in zip(SENTENCES, predictions, strict=True)]
         found = {"bundle": str(bundle), "plan": adaptive.plan.to_json(), "evaluation": evaluation.to_json()}
         print_json({**found, "sentences": leaving, "minutes": round(minutes, 2)})
         evaluation.save(output / "evaluation")
         return
     results.print(
-        evaluation.layer_table(), evaluation.table(), _verdict(evaluation, adaptive.plan), _where(adaptive.plan, said)
+        evaluation.layer_table(),
+        evaluation.table(),
+        _verdict(evaluation, adaptive.plan),
+        _where(adaptive.plan, predictions),
     )
     evaluation.save(output / "evaluation")
     results.print(f"{minutes:.1f} minutes. Figures and pictures: {output / 'evaluation'}. Next:", highlight=False)
@@ -162,8 +165,8 @@ def _verdict(evaluation: Evaluation, plan: Plan) -> str:
     )
 
 
-def _where(plan: Plan, said: list[Prediction]) -> Table:
+def _where(plan: Plan, predictions: list[Prediction]) -> Table:
     table = Table("text", "answer", "score", "layers run", title=f"where sentences leave: {plan}")
-    for text, one in zip(SENTENCES, said, strict=True):
+    for text, one in zip(SENTENCES, predictions, strict=True):
         table.add_row(text, str(one.label), f"{one.score:.3f}", "▪" * one.layers + f" {one.layers}")
     return table

@@ -15,7 +15,7 @@ from rich.table import Table
 from paredown.answers import Row
 from paredown.bundle import FACTS
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_json, results
-from paredown.cli._loading import check_place, device_named, is_bundle, load_bundle, method_settled, model_for
+from paredown.cli._loading import check_source, device_named, is_bundle, load_bundle, method_settled, model_for
 from paredown.encoders.pretrained import config_facts
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation import elue as benchmark
@@ -63,7 +63,7 @@ def elue(
     config: Config = None,
 ) -> None:
     """Run a model over ELUE's tasks: exits trained once and used at several settings, or the first layers alone."""
-    check_place(encoder)
+    check_source(encoder)
     usual = [] if depth else [_usual_method(encoder)]
     chosen = [method_settled(text, head=head, epochs=epochs, lr=lr) for text in method or usual]
     rules = [exits.parse(text) for text in rule or ("entropy_nats", "patience")]
@@ -133,7 +133,7 @@ class ElueTask:
             rows = self.read(split).rows if self.has(split) else []
             if rows and all(row.label is not None for row in rows):
                 return split, rows
-        self.task.path(self.data, "dev")  # says what is missing and where it belongs
+        self.task.path(self.data, "dev")  # names what is missing and where it belongs
         raise BadInput(f"{self.name} has no rows with labels to be judged on")
 
     @cached_property
@@ -183,7 +183,7 @@ class Runs:
             except BadInput as error:
                 if wanted:
                     raise
-                self.say(f"{name} is left out: {error}")
+                self.note(f"{name} is left out: {error}")
                 continue
             found.append(one)
         if not found:
@@ -206,7 +206,7 @@ class Runs:
         if is_bundle(str(root / "model")) if self.finished else self.methods:
             yield root, None
 
-    def say(self, note: str) -> None:
+    def note(self, note: str) -> None:
         self.notes.append(note)
         people.print(note, highlight=False, markup=False, soft_wrap=True)
 
@@ -215,7 +215,7 @@ class Runs:
         lines: dict[str, dict[str, Line]] = {}
         for one in found:
             split, rows = one.judged
-            self.say(f"{one.name}: judged on {len(rows):,} rows of {split}")
+            self.note(f"{one.name}: judged on {len(rows):,} rows of {split}")
             points: dict[str, list[Point]] = {}
             for folder, depth in self.of(one.name):
                 for use, its in self._points(one, self._model(one, folder, depth), depth).items():
@@ -250,9 +250,9 @@ class Runs:
         else:
             found, left_out = benchmark.dynamic_points(seen, self.rules, metric, cost)
             for note in left_out:
-                self.say(f"{one.name}: {note}")
+                self.note(f"{one.name}: {note}")
         if one.test is None:
-            self.say(f"{one.name}: there are no test rows, so nothing to submit")
+            self.note(f"{one.name}: there are no test rows, so nothing to submit")
             return found
         asked = seen
         if split == "dev":
@@ -266,7 +266,7 @@ class Runs:
 
 
 def _suited(method: Any, model: AdaptiveModel) -> Any:
-    """A method whose own rule cannot read this kind of answer starts with none; --rule says what is tried."""
+    """A method whose own rule cannot read this kind of answer starts with none; --rule names what is tried."""
     try:
         method.check(model)
     except BadSetting:

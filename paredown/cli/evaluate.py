@@ -187,7 +187,7 @@ def _write(files: OriginalFiles, rows: list[Encoded], metrics: list[str], groups
 
 
 def _asked(model: AdaptiveModel, plan: Plan) -> tuple[int, ...]:
-    """Layers run at every place where a row can leave before the end."""
+    """Layers run at every exit before the end."""
     return tuple(run for run, layer in enumerate(model.depth_of(plan)[:-1], 1) if str(layer) in model.heads)
 
 

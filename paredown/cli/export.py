@@ -20,7 +20,9 @@ FORMATS = {"hf": "an ordinary Hugging Face folder of the layers that the plan ru
 def export(
     bundle: Annotated[str, typer.Argument(help="A bundle.")],
     output: Annotated[Path, typer.Argument(help="The folder to write; it must not exist.")],
-    format: Annotated[str, Option(help="; ".join(f"{name}: {said}" for name, said in FORMATS.items()) + ".")] = "hf",
+    format: Annotated[
+        str, Option(help="; ".join(f"{name}: {meaning}" for name, meaning in FORMATS.items()) + ".")
+    ] = "hf",
     own_classifier: Annotated[
         bool, Option("--own-classifier", help="Where a head answers last, let the model's own classifier do it.")
     ] = False,
@@ -46,7 +48,7 @@ def export(
     export_hf(model, output, own_classifier=own_classifier)
     if as_json:
         return print_json(facts)
-    said = f"{facts['class']}, {facts['layers']} layers, {facts['parameters']:,} parameters"
-    results.print(f"written: {output} ({said})", highlight=False, soft_wrap=True)
+    summary = f"{facts['class']}, {facts['layers']} layers, {facts['parameters']:,} parameters"
+    results.print(f"written: {output} ({summary})", highlight=False, soft_wrap=True)
     if model.plan.exit is not None:
         results.print(f"A plain model has no exits: {model.plan.exit} was left out.", highlight=False, soft_wrap=True)

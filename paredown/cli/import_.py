@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from paredown.cli._app import AsJson, Config, DryRun, app, print_forecast, print_json, results
-from paredown.cli._loading import Tokenizer, check_place
+from paredown.cli._loading import Tokenizer, check_source
 from paredown.errors import BadSetting
 from paredown.model import AdaptiveModel
 
@@ -32,7 +32,7 @@ def import_(
 
     if bundle.exists():
         raise BadSetting(f"{bundle} exists already; choose another folder")
-    check_place(source)
+    check_source(source)
     names = None if labels is None else [label.strip() for label in labels.split(",")]
     layout, model = load_published(source, format, names, tokenizer)
     facts = {"layout": layout, **_facts(model), "bundle": str(bundle)}
@@ -42,8 +42,8 @@ def import_(
     if as_json:
         return print_json(facts)
     for name, value in facts.items():
-        said = ", ".join(value) if isinstance(value, list) else value
-        results.print(f"{name:<12} {said}", markup=False, highlight=False, soft_wrap=True)
+        text = ", ".join(value) if isinstance(value, list) else value
+        results.print(f"{name:<12} {text}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _facts(model: AdaptiveModel) -> dict[str, Any]:

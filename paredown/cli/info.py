@@ -11,7 +11,7 @@ from safetensors import safe_open
 
 from paredown.bundle import WEIGHTS
 from paredown.cli._app import AsJson, Config, app, print_json, results
-from paredown.cli._loading import check_place, first_line, is_bundle, load_any
+from paredown.cli._loading import check_source, first_line, is_bundle, load_any
 from paredown.cli.train import score_table
 from paredown.encoders.pretrained import config_facts, kind_in
 from paredown.errors import BadBundle, CannotWalk
@@ -29,7 +29,7 @@ def info(
     config: Config = None,
 ) -> None:
     """Say whether a model can be walked and what it would get; of a bundle: its plan, heads and scores."""
-    check_place(model)
+    check_source(model)
     found = of_bundle(model) if is_bundle(model) else of_stock(model)
     if as_json:
         print_json(found)
@@ -131,12 +131,12 @@ def _show(found: dict[str, Any]) -> None:
     lines |= {name: _number(found.get(name)) for name in ("family", "layers", "width", "parameters")}
     if "drops_tokens" in found:
         lines["final norm"] = found["final_norm"] or "none"
-        lines["drops tokens"] = "yes" if found["drops_tokens"] else "no: its layers tie tokens to their places"
+        lines["drops tokens"] = "yes" if found["drops_tokens"] else "no: its layers tie tokens to their positions"
         lines["kind"] = found["kind"]
     if "bundle" in found:
         lines |= _bundle_lines(found)
-    for name, said in lines.items():
-        results.print(f"{name:<14}{said}", markup=False, highlight=False, soft_wrap=True)
+    for name, text in lines.items():
+        results.print(f"{name:<18}{text}", markup=False, highlight=False, soft_wrap=True)
     if found.get("heads"):
         results.print(_head_table(found["heads"]))
     if found.get("scores"):
@@ -148,14 +148,14 @@ def _show(found: dict[str, Any]) -> None:
 def _bundle_lines(found: dict[str, Any]) -> dict[str, str]:
     labels, layers = found["labels"], found["head_layers"]
     settings = {name: value for name, value in (found["head"] or {}).items() if name != "name"}
-    said = ", ".join(f"{name}={value}" for name, value in settings.items())
+    shown = ", ".join(f"{name}={value}" for name, value in settings.items())
     after = f"after layers {', '.join(map(str, layers))} (the first is 0)"
     grown = f"{found['head_parameters']:,} parameters"
     choose = ", ".join(map(str, found["selector_layers"]))
     return {
         "labels": ", ".join(labels[:20]) + (f", … ({len(labels)})" if len(labels) > 20 else ""),
-        "heads": f"{found['head']['name']} ({said}) {after}, {grown}" if found["head"] else "none",
-        "doubt": "learned" if found["doubt"] else "none",
+        "heads": f"{found['head']['name']} ({shown}) {after}, {grown}" if found["head"] else "none",
+        "error probability": "learned" if found["doubt"] else "none",
         "selectors": f"of size {found['selector_size']} before layers {choose}" if choose else "none",
         "plan": found["plan_text"],
         "read with": ", ".join(f"{name}={value}" for name, value in found["reading"].items()) or "defaults",

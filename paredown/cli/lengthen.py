@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from paredown.cli._app import AsJson, Config, DryRun, app, print_forecast, print_json, results
-from paredown.cli._loading import check_place, first_line
+from paredown.cli._loading import check_source, first_line
 from paredown.encoders.longer import lengthened
 from paredown.errors import BadBundle, BadSetting
 
@@ -30,7 +30,7 @@ def lengthen(
     """Write a model that reads longer texts; what it could read before it answers as before."""
     if output.exists():
         raise BadSetting(f"{output} exists already; choose another folder")
-    check_place(model)
+    check_source(model)
     try:
         made = lengthened(model, to, interpolate)
     except BadBundle as error:
@@ -41,5 +41,5 @@ def lengthen(
     made.save(output)
     if as_json:
         return print_json(facts)
-    said = f"written: {output} (reads {to:,} tokens; it was {made.before:,})"
-    results.print(said, highlight=False, soft_wrap=True)
+    message = f"written: {output} (reads {to:,} tokens; it was {made.before:,})"
+    results.print(message, highlight=False, soft_wrap=True)

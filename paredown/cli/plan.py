@@ -40,8 +40,8 @@ def plan(
     if saved:
         save_plan(bundle, after)
     if as_json:
-        said = {"bundle": bundle, "plan": after.to_json(), "plan_text": str(after), "before": before.to_json()}
-        return print_json({**said, "saved": saved})
+        facts = {"bundle": bundle, "plan": after.to_json(), "plan_text": str(after), "before": before.to_json()}
+        return print_json({**facts, "saved": saved})
     results.print(str(after), highlight=False, soft_wrap=True)
     if after != before:
         done = f"saved in {bundle}" if saved else "nothing was saved"

@@ -102,8 +102,8 @@ def predict(
     max_length = max_length or model.reading.max_length
     settings = _settings(model, null_threshold=null_threshold, support_threshold=support_threshold)
     given = Reading(max_length, text_column, pair_column, header=header)
-    told = Input(input, given, model.reading, input_format, tuple(id_column or ()), keep_columns)
-    source = _source(model, told, task)
+    wanted = Input(input, given, model.reading, input_format, tuple(id_column or ()), keep_columns)
+    source = _source(model, wanted, task)
     run = _Run(model.to(where), chosen, source, batch_size, max_length, skip_bad_rows, settings, task)
     out: Outgoing = ToPipe()
     if output != PIPE:
@@ -167,15 +167,15 @@ class _Run:
             more = f"; and {len(bad) - 1} more up to {self.source.unit} {bad[-1].line}" if len(bad) > 1 else ""
             hint = "--skip-bad-rows gives such rows an error in place of a label"
             raise BadInput(f"{self.source.where(bad[0])}: {bad[0].error}{more} ({hint})")
-        said = iter(self._predict([one.row for one in chunk if one.row is not None], before.rows))
+        predictions = iter(self._predict([one.row for one in chunk if one.row is not None], before.rows))
         records, layers, digest, kept = [], before.layers, before.digest, self.shape.kept
-        for place, one in enumerate(chunk, before.rows):
+        for index, one in enumerate(chunk, before.rows):
             digest = one.chained(digest)
-            came = {"row": place, **dict(zip(kept, one.kept, strict=True))}
+            came = {"row": index, **dict(zip(kept, one.kept, strict=True))}
             if one.row is None:
                 records.append({**came, **dict.fromkeys(self.fields), "error": one.error})
             else:
-                prediction = next(said)
+                prediction = next(predictions)
                 layers += prediction["layers"] / prediction.get("windows", 1)
                 records.append({**came, **prediction})
         done = Done(before.rows + len(chunk), before.bytes, digest, layers, before.bad + len(bad))
@@ -191,8 +191,8 @@ class _Run:
             if not is_out_of_memory(error):
                 raise
             less = max(self.batch_size // 2, 1)
-            said = f"a batch of {self.batch_size} rows does not fit; run it again with --batch-size {less} to go on"
-            raise OutOfMemory(said) from None
+            problem = f"a batch of {self.batch_size} rows does not fit; run it again with --batch-size {less} to go on"
+            raise OutOfMemory(problem) from None
 
     def _record(self, row: Any, prediction: Prediction) -> Record:
         found = {"id": lambda: row.id, "letter": lambda: letter(row.options.index(prediction.label))}
@@ -201,7 +201,7 @@ class _Run:
 
 
 def _check_files(input: str, output: str, restart: bool, named: bool) -> None:
-    """What can be said before the model is loaded."""
+    """The checks that need no model."""
     if input != PIPE and not (Path(input).is_file() or (named and Path(input).is_dir())):
         raise BadInput(f"{input} is {'a folder, not a file' if Path(input).is_dir() else 'missing'}")
     if output == PIPE:
@@ -212,7 +212,7 @@ def _check_files(input: str, output: str, restart: bool, named: bool) -> None:
 
 
 def _plan(model: AdaptiveModel, exit: str | None, speed: float | None, reduce: str | None, plan: str | None) -> Plan:
-    """The bundle's own plan, changed as flags say."""
+    """The bundle's own plan, changed by the flags."""
     given = {"--exit": exit, "--speed": speed, "--plan": plan}
     named = [name for name, value in given.items() if value is not None]
     if len(named) > 1:
@@ -229,7 +229,7 @@ def _plan(model: AdaptiveModel, exit: str | None, speed: float | None, reduce: s
 
 
 def _settings(model: AdaptiveModel, **given: Any) -> dict[str, Any]:
-    """What is said of the kind of answer; a kind that knows nothing of it refuses."""
+    """The given settings of the kind of answer; one that the kind does not have is an error."""
     settings = {name: value for name, value in given.items() if value is not None}
     for name in settings:
         if not hasattr(model.kind, name):
@@ -239,20 +239,20 @@ def _settings(model: AdaptiveModel, **given: Any) -> dict[str, Any]:
     return settings
 
 
-def _source(model: AdaptiveModel, told: Input, task: str | None) -> InputSource:
-    text, pair, kind = told.given.text_column, told.given.pair_column, model.kind
+def _source(model: AdaptiveModel, wanted: Input, task: str | None) -> InputSource:
+    text, pair, kind = wanted.given.text_column, wanted.given.pair_column, model.kind
     if task is not None:
-        if not kind.asks_questions or text or pair or told.ids or told.keep_all:
+        if not kind.asks_questions or text or pair or wanted.ids or wanted.keep_all:
             raise BadSetting(
                 "--task reads questions about a text, for a bundle that answers them; it has no columns to name"
             )
-        return open_questions(told.path, task, kind)
+        return open_questions(wanted.path, task, kind)
     if kind.records_of is not None:
         if text is not None or pair is not None:
             raise BadSetting("this bundle reads query, candidates and supports; leave --text-column, --pair-column out")
-        return open_records(told)
-    columns = replace(told.given, text_column=text or kind.columns[0], pair_column=pair or kind.columns[1])
-    return open_source(replace(told, given=columns), kind)
+        return open_records(wanted)
+    columns = replace(wanted.given, text_column=text or kind.columns[0], pair_column=pair or kind.columns[1])
+    return open_source(replace(wanted, given=columns), kind)
 
 
 def _task(bundle: str, run: _Run) -> dict[str, Any]:
@@ -359,5 +359,5 @@ def _foresee(run: _Run, before: Done, as_json: bool) -> None:
     }
     if as_json:
         return print_json(found)
-    said = found | {"plan": str(run.plan)}
-    print_forecast({name: value for name, value in said.items() if value is not None}, as_json)
+    shown = found | {"plan": str(run.plan)}
+    print_forecast({name: value for name, value in shown.items() if value is not None}, as_json)

@@ -18,7 +18,7 @@ from rich.table import Table
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_json, results
-from paredown.cli._loading import check_place, first_line, is_bundle, load_any
+from paredown.cli._loading import check_source, first_line, is_bundle, load_any
 from paredown.encoders.pretrained import config_facts, folder_of
 from paredown.errors import BadBundle, BadSetting
 from paredown.evaluation.cost import Cost
@@ -74,10 +74,12 @@ def pretrain(
     chosen.check(model)
     processes = Processes(output)
     with (
-        tempfile.TemporaryDirectory() if dry_run and cache is None else nullcontext(cache or output / "corpus") as place
+        tempfile.TemporaryDirectory()
+        if dry_run and cache is None
+        else nullcontext(cache or output / "corpus") as corpus
     ):
         with processes.accelerator.local_main_process_first():  # the others find what the first has read
-            learnt, held = _rows(model, text, dev, dev_share, max_length, Path(place), seed)
+            learnt, held = _rows(model, text, dev, dev_share, max_length, Path(corpus), seed)
         _grow(model, chosen, None if from_scratch else encoder, seed)
         if dry_run:
             return _foresee(model, chosen, learnt, as_json)
@@ -117,7 +119,7 @@ def _settled(text: str, given: dict[str, Any]) -> ElasticPretrain:
 
 
 def _model(source: str, from_scratch: bool, seed: int) -> AdaptiveModel:
-    check_place(source)
+    check_source(source)
     if from_scratch:
         return _fresh(source, seed)
     if config_facts(source, {}).get("model_type") == "elasticbert":
@@ -134,7 +136,7 @@ def _model(source: str, from_scratch: bool, seed: int) -> AdaptiveModel:
 
 def _fresh(source: str, seed: int) -> AdaptiveModel:
     """New weights in the shape of a known encoder, with its tokenizer."""
-    labels = {"id2label": dict(enumerate(LABELS)), "label2id": {name: place for place, name in enumerate(LABELS)}}
+    labels = {"id2label": dict(enumerate(LABELS)), "label2id": {name: index for index, name in enumerate(LABELS)}}
     kind = answers.make("single_label")
     try:
         shape = AutoConfig.from_pretrained(source, trust_remote_code=False, problem_type=kind.problem_type, **labels)

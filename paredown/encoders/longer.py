@@ -189,16 +189,16 @@ def _longer(
 
 def _repeated(table: Tensor, known: Positions, to: int) -> Tensor:
     """The rows of positions beyond the old end are those from the start again."""
-    places = torch.arange(to, device=table.device) % known.count + known.first
-    return torch.cat([table[: known.first], table[places]]).detach()
+    positions = torch.arange(to, device=table.device) % known.count + known.first
+    return torch.cat([table[: known.first], table[positions]]).detach()
 
 
 def _stretched(table: Tensor, known: Positions, to: int) -> Tensor:
     """The old positions lie evenly among the new, which are mixed from the nearest two."""
     last = len(table) - 1
-    places = torch.linspace(known.first, last, to, dtype=torch.double, device=table.device)
-    below = places.floor().long()
-    mixed = torch.lerp(table[below].double(), table[(below + 1).clamp(max=last)].double(), (places - below)[:, None])
+    positions = torch.linspace(known.first, last, to, dtype=torch.double, device=table.device)
+    below = positions.floor().long()
+    mixed = torch.lerp(table[below].double(), table[(below + 1).clamp(max=last)].double(), (positions - below)[:, None])
     return torch.cat([table[: known.first], mixed.to(table.dtype)]).detach()
 
 

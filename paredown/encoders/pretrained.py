@@ -133,10 +133,10 @@ def kept_labels(theirs: Sequence[str], ours: Sequence[str] | None) -> list[int] 
     if ours is None or same:
         return list(range(len(theirs)))
     for spelled in (str, str.casefold):
-        index = {spelled(label): place for place, label in enumerate(theirs)}
+        numbers = {spelled(label): number for number, label in enumerate(theirs)}
         wanted = [spelled(label) for label in ours]
-        if len(index) == len(theirs) == len(ours) and index.keys() == set(wanted):
-            return [index[label] for label in wanted]
+        if len(numbers) == len(theirs) == len(ours) and numbers.keys() == set(wanted):
+            return [numbers[label] for label in wanted]
     return None
 
 
@@ -254,15 +254,15 @@ def folder_of(source: str | Path, hub: dict[str, Any]) -> Path:
         raise BadBundle(f"{source} cannot be fetched: {error}") from error
 
 
-def tokenizer_of(place: Any, hub: dict[str, Any]) -> Any:
+def tokenizer_of(source: Any, hub: dict[str, Any]) -> Any:
     """A tokenizer as it is; that of a folder or hub id; or one over a BERT vocabulary, a text file of a word a line."""
     from transformers import AutoTokenizer, BertTokenizer
 
-    if not isinstance(place, (str, Path)):
-        return place
-    if not Path(place).is_file():
-        return AutoTokenizer.from_pretrained(place, trust_remote_code=False, **hub)
-    words = Path(place).read_text(encoding="utf-8").splitlines()
+    if not isinstance(source, (str, Path)):
+        return source
+    if not Path(source).is_file():
+        return AutoTokenizer.from_pretrained(source, trust_remote_code=False, **hub)
+    words = Path(source).read_text(encoding="utf-8").splitlines()
     cased = "A" in words  # a vocabulary of lower-cased text has no capital letters
     return BertTokenizer(vocab={word: index for index, word in enumerate(words)}, do_lower_case=not cased)
 
@@ -318,9 +318,9 @@ def labels_of(kind: Kind, number: int | None, names: list[str] | None) -> list[s
         raise BadSetting(f"num_labels={number}, but {len(names)} labels are named: {', '.join(names)}")
     if kind.outputs:
         if names is not None or number not in (None, len(kind.outputs)):
-            said = f"a model of the kind {kind.name!r} says {', '.join(kind.outputs)}"
-            raise BadSetting(f"{said}, whatever the question; leave labels and num_labels out")
+            problem = f"a model of the kind {kind.name!r} predicts {', '.join(kind.outputs)}"
+            raise BadSetting(f"{problem}, whatever the question; leave labels and num_labels out")
         return list(kind.outputs)
     if names is None and kind.numeric:
         number = number or 1
-    return names if names is not None else None if number is None else [f"LABEL_{place}" for place in range(number)]
+    return names if names is not None else None if number is None else [f"LABEL_{index}" for index in range(number)]

@@ -40,7 +40,7 @@ def pruned(model: AdaptiveModel, plan: Plan | None = None, own_classifier: bool 
     """The layers of the plan, in its order, as a model of the encoder's own class that gives the same answers.
 
     Such a model can answer by its own classifier only. Where a head of ours answers after the last layer,
-    `own_classifier` must say that the classifier's answers, which are others, will do.
+    `own_classifier` allows the classifier's answers, which are others.
     """
     plan = (model.plan if plan is None else Plan.of(plan)).but(exit=None)
     depth = tuple(step.layer for step in model.route(plan).steps)
@@ -97,12 +97,12 @@ def _shapes(state: dict[str, torch.Tensor]) -> dict[str, torch.Size]:
 
 @torch.no_grad()
 def _compare(model: AdaptiveModel, depth: tuple[int, ...], fresh: PreTrainedModel) -> None:
-    """Both must say the same, or the family's layers depend on more than their weights and settings."""
+    """Refuse where logits differ: the family's layers depend on more than their weights and settings."""
     batch = model.walk.sample(3, 12, padding=3)
     with evaluating(model):
         state = run_steps(model.walk, straight(depth), model.walk.embed(batch))
         wanted = model.walk.stock_logits(state.hidden, state.mask)
-    said = logits_of(fresh(**batch))
+    logits = logits_of(fresh(**batch))
     real = state.mask if model.kind.per_token else ...
-    if bool(((said - wanted)[real].abs() > SAME * max(1.0, wanted.abs().max().item())).any()):
+    if bool(((logits - wanted)[real].abs() > SAME * max(1.0, wanted.abs().max().item())).any()):
         raise BadPlan(f"{model.walk.family}: its layers answer differently at other positions, so they cannot be moved")

@@ -217,7 +217,7 @@ def _put(target: Any, items: list[Any]) -> None:
 
 def _known(name: str) -> Global:
     if name not in KNOWN:
-        raise BadBundle(f"it names {name!r:.80}, which has no place in a state dict; nothing was run")
+        raise BadBundle(f"it names {name!r:.80}, which does not belong in a state dict; nothing was run")
     return Global(name)
 
 

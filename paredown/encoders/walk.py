@@ -88,7 +88,7 @@ class Walk:
         return State(hidden, mask, row, position, arguments, calls, protected=batch.get("protected"), group=group)
 
     def run(self, state: State, step: Step) -> State:
-        """Run a layer; where the step says so, note how much attention every token receives in it."""
+        """Run a layer; where the step asks for it, note how much attention every token receives in it."""
         if not step.watch:
             return state.advance(self._run(step.layer, state))
         with Watching(state.mask) as watching:

@@ -19,7 +19,7 @@ def score_choices(questions: Sequence[Choices], chosen: Sequence[str]) -> dict[s
         raise BadInput(f"nobody says what is right for question {unlabelled[0]!r} ({len(unlabelled)} such questions)")
     if beyond := [one for one in questions if not 0 <= (one.label or 0) < len(one.options)]:
         raise BadInput(
-            f"question {beyond[0].id!r}: option {beyond[0].label} is said to be right, of {len(beyond[0].options)}"
+            f"question {beyond[0].id!r}: option {beyond[0].label} is labelled right, of {len(beyond[0].options)}"
         )
     right = sum(one.options[one.label or 0] == option for one, option in zip(questions, chosen, strict=True))
     return {"accuracy": right / len(questions), "total": len(questions)}

@@ -69,7 +69,7 @@ class Cost:
     @classmethod
     def of(cls, model: AdaptiveModel, plan: Plan | None = None) -> Cost:
         """Counted from the model itself, as torch's counter sees it under eager attention; with the work of choosing
-        tokens as `plan` does, which says nothing else here."""
+        tokens as `plan` does, which decides nothing else here."""
         known = learned_positions(model.stock)
         step = min(STEP, known.count // CHECKED) if known else STEP
         one, two, three, check = (_count(model, steps * step, plan or Plan()) for steps in (1, 2, 3, CHECKED))
@@ -93,7 +93,7 @@ class Cost:
             raise BadSetting(f"{paper!r} counted nothing we know; known: {', '.join(PAPERS)}")
         start, layer, head = PAPERS[paper](config)
         own = config.num_hidden_layers
-        heads = {place: head for place in range(own + grown)}
+        heads = {layer: head for layer in range(own + grown)}
         return cls(start, (layer,) * own, head, heads, padded_to=padded_to, grown=(layer,) * grown)
 
     def full(self, lengths: Tokens, depth: Sequence[int] | None = None) -> Tokens:
@@ -116,8 +116,8 @@ class Cost:
                 total = total + self.selectors[layer](before)
             total = total + (self.layers + self.grown)[layer](now) + self.watching.get(layer, Work())(now)
             if run == len(depth) or (exits and run in record.logits):
-                said = lengths if record.kind.per_token else now  # dropped tokens are answered too
-                total = total + self.heads.get(layer, self.classifier)(said)
+                answered = lengths if record.kind.per_token else now  # dropped tokens are answered too
+                total = total + self.heads.get(layer, self.classifier)(answered)
             found.append(total)
             before = now
         return record.summed(torch.stack(found, 1))

@@ -115,11 +115,11 @@ class Standing:
 
     @classmethod
     def of(cls, curves: Mapping[str, Curve], baseline: Curve, notes: Iterable[str] = ()) -> Standing:
-        said, scores = list(notes), {}
+        found, scores = list(notes), {}
         for use, its in curves.items():
-            scores[use], doubts = compare(its, baseline)
-            said += [f"{use}, {doubt}" for doubt in doubts]
-        return cls(curves, baseline, scores, tuple(said))
+            scores[use], remarks = compare(its, baseline)
+            found += [f"{use}, {note}" for note in remarks]
+        return cls(curves, baseline, scores, tuple(found))
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -159,14 +159,16 @@ class Standing:
 def elue_score(points: Sequence[Point], baseline: Sequence[Point]) -> tuple[float, list[str]]:
     """Mean over points of the score less the baseline's at the same FLOPs; and warnings.
 
-    The baseline is linear between its points and constant outside; of that the warnings tell.
+    The baseline is linear between its points and constant outside; the warnings name that.
     """
     knots = _knots(baseline)
     gains = [at["score"] - _between(at["flops"], knots) for at in points]
     low, high = knots[0][0], knots[-1][0]
     outside = sum(not low <= at["flops"] <= high for at in points)
-    said = f"{outside} of {len(points)} points lie outside the baseline's {low / 1e6:,.1f} to {high / 1e6:,.1f} MFLOPs"
-    return math.fsum(gains) / len(gains), [f"{said}; its nearest end stands for it there"] if outside else []
+    beyond = (
+        f"{outside} of {len(points)} points lie outside the baseline's {low / 1e6:,.1f} to {high / 1e6:,.1f} MFLOPs"
+    )
+    return math.fsum(gains) / len(gains), [f"{beyond}; its nearest end stands for it there"] if outside else []
 
 
 def compare(its: Curve, baseline: Curve) -> tuple[Score, list[str]]:
@@ -174,17 +176,17 @@ def compare(its: Curve, baseline: Curve) -> tuple[Score, list[str]]:
     if its.counted_as != baseline.counted_as:
         ways = f"as {its.counted_as} here and as {baseline.counted_as} in the baseline"
         raise BadInput(f"FLOPs are counted {ways}; count both the same way")
-    scores, doubts = {}, []
+    scores, notes = {}, []
     for name, line in its.tasks.items():
         theirs = baseline.line(name)
         if line.metric != theirs.metric:
             raise BadInput(f"{name} is scored by {line.metric} here and by {theirs.metric} in the baseline")
-        scores[name], said = elue_score(line.points, theirs.points)
+        scores[name], remarks = elue_score(line.points, theirs.points)
         for fact in ("split", "rows", "max_length"):
             here, there = getattr(line, fact), getattr(theirs, fact)
-            said += [f"{fact} is {here} here and {there} in the baseline"] if here != there else []
-        doubts += [f"{name}: {doubt}" for doubt in said]
-    return Score(scores, math.fsum(scores.values()) / len(scores)), doubts
+            remarks += [f"{fact} is {here} here and {there} in the baseline"] if here != there else []
+        notes += [f"{name}: {remark}" for remark in remarks]
+    return Score(scores, math.fsum(scores.values()) / len(scores)), notes
 
 
 def static_point(seen: Record, metric: Metric, cost: Cost) -> Point:
@@ -239,10 +241,10 @@ def _knots(points: Sequence[Point], name: str = "a baseline") -> list[tuple[floa
 
 def _between(flops: float, knots: list[tuple[float, float]]) -> float:
     """The score at these FLOPs; exact at the knots themselves."""
-    place = bisect_right(knots, flops, key=lambda knot: knot[0])
-    if place == 0:
+    index = bisect_right(knots, flops, key=lambda knot: knot[0])
+    if index == 0:
         return knots[0][1]
-    (low, score), (high, after) = knots[place - 1], knots[min(place, len(knots) - 1)]
+    (low, score), (high, after) = knots[index - 1], knots[min(index, len(knots) - 1)]
     return score if flops == low or high == low else score + (after - score) * (flops - low) / (high - low)
 
 

@@ -1,4 +1,4 @@
-"""What a cloud of points says: the ones worth having, and how much score is lost on the way to a lower cost."""
+"""The frontier of a cloud of points: the ones worth having, and how much score is lost on the way to a lower cost."""
 
 from __future__ import annotations
 

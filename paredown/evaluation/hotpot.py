@@ -27,17 +27,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Overlap:
-    """How much of what was said is right, and how much of what is right was said."""
+    """How much of what was predicted is right, and how much of what is right was predicted."""
 
     exact: float
     precision: float
     recall: float
 
     @classmethod
-    def of(cls, said: Iterable[Hashable], right: Iterable[Hashable], exact: bool) -> Overlap:
-        said, right = Counter(said), Counter(right)
-        same = (said & right).total()
-        return cls(float(exact), same / max(said.total(), 1), same / max(right.total(), 1))
+    def of(cls, predicted: Iterable[Hashable], right: Iterable[Hashable], exact: bool) -> Overlap:
+        predicted, right = Counter(predicted), Counter(right)
+        same = (predicted & right).total()
+        return cls(float(exact), same / max(predicted.total(), 1), same / max(right.total(), 1))
 
     @property
     def f1(self) -> float:
@@ -53,16 +53,16 @@ NOTHING = Overlap(0.0, 0.0, 0.0)
 
 def answer_overlap(text: str, gold: str) -> Overlap:
     """Of words. A wrong yes or no shares no words with anything, even where the words are the same."""
-    said, right = normalise(text), normalise(gold)
-    if said != right and (said in NOT_IN_WORDS or right in NOT_IN_WORDS):
+    predicted, right = normalise(text), normalise(gold)
+    if predicted != right and (predicted in NOT_IN_WORDS or right in NOT_IN_WORDS):
         return NOTHING
-    return Overlap.of(said.split(), right.split(), said == right)
+    return Overlap.of(predicted.split(), right.split(), predicted == right)
 
 
 def facts_overlap(facts: Iterable[Fact], gold: Iterable[Fact]) -> Overlap:
     """Of sentences; one that is named twice counts once."""
-    said, right = set(facts), set(gold)
-    return Overlap.of(said, right, said == right)
+    predicted, right = set(facts), set(gold)
+    return Overlap.of(predicted, right, predicted == right)
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class HotpotPredictions:
 
     @classmethod
     def of(cls, answers: Iterable[SpanPrediction]) -> HotpotPredictions:
-        said = list(answers)
-        return cls({one.id: one.label for one in said}, {one.id: one.facts for one in said if one.facts is not None})
+        given = list(answers)
+        return cls({one.id: one.label for one in given}, {one.id: one.facts for one in given if one.facts is not None})
 
     def write(self, path: str | Path) -> None:
         facts = {key: [list(fact) for fact in some] for key, some in self.facts.items()}

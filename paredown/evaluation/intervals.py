@@ -69,8 +69,8 @@ def resampled(record: Record, logits: Tensor, metric: Metric, chosen: np.ndarray
             tables = (_times(chosen, units) @ tallies).reshape(-1, classes, classes).astype(float)
             return FROM_TABLE[name](tables)
     if name == "micro_f1" and labels.ndim == 2:
-        right, said = labels.astype(bool), predicted.astype(bool)
-        tallies = np.stack([(right & said).sum(1), said.sum(1) + right.sum(1)], 1).astype(np.float32)
+        right, positive = labels.astype(bool), predicted.astype(bool)
+        tallies = np.stack([(right & positive).sum(1), positive.sum(1) + right.sum(1)], 1).astype(np.float32)
         both, total = (_times(chosen, units) @ tallies).astype(float).T
         return _share(2 * both, total)
     return _one_by_one(predicted, labels, row, metric, chosen)
@@ -102,9 +102,9 @@ def _accuracy_and_f1(tables: np.ndarray) -> np.ndarray:
 
 
 def _matthews(tables: np.ndarray) -> np.ndarray:
-    right, said, total = tables.sum(2), tables.sum(1), tables.sum((1, 2))
-    covariance = np.trace(tables, axis1=1, axis2=2) * total - (right * said).sum(1)
-    spread = (total**2 - (right**2).sum(1)) * (total**2 - (said**2).sum(1))
+    right, predicted, total = tables.sum(2), tables.sum(1), tables.sum((1, 2))
+    covariance = np.trace(tables, axis1=1, axis2=2) * total - (right * predicted).sum(1)
+    spread = (total**2 - (right**2).sum(1)) * (total**2 - (predicted**2).sum(1))
     return _share(covariance, np.sqrt(spread))
 
 
@@ -147,6 +147,6 @@ def _by_group(scores: np.ndarray, labels: np.ndarray, metric: Any, chosen: np.nd
 
 def _one_by_one(predicted: Any, labels: Any, row: Any, metric: Metric, chosen: np.ndarray) -> np.ndarray:
     """Any metric, at its own pace."""
-    places = np.split(np.argsort(row, kind="stable"), np.cumsum(np.bincount(row, minlength=chosen.shape[1]))[:-1])
-    drawn = (np.concatenate([places[at] for at in rows]) for rows in chosen)
+    positions = np.split(np.argsort(row, kind="stable"), np.cumsum(np.bincount(row, minlength=chosen.shape[1]))[:-1])
+    drawn = (np.concatenate([positions[at] for at in rows]) for rows in chosen)
     return np.array([metric(predicted[at], labels[at]) for at in drawn])

@@ -93,11 +93,11 @@ def _ranks(scores: np.ndarray, labels: np.ndarray, groups: Sequence[str]) -> np.
     """[groups that have a right answer] the rank of the best one."""
     if not len(scores) == len(labels) == len(groups):
         raise BadSetting(f"{len(scores)} scores, {len(labels)} labels and {len(groups)} groups must be as many")
-    places: dict[str, list[int]] = {}
-    for place, group in enumerate(groups):
-        places.setdefault(group, []).append(place)
+    indexes: dict[str, list[int]] = {}
+    for index, group in enumerate(groups):
+        indexes.setdefault(group, []).append(index)
     ranks = []
-    for members in places.values():
+    for members in indexes.values():
         score, right = np.asarray(scores)[members], np.asarray(labels)[members] == 1
         if right.any():
             ranks.append(1 + int((score[~right] >= score[right].max()).sum()))

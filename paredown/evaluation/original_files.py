@@ -80,16 +80,16 @@ def write_deebert(
     """entropy_{threshold}.npy for each, and each_layer.npy, the score after every layer.
 
     DeeBERT pickles a list of four: rows by exit layer (a dict), seconds, share of layers run, score. We write no pickle
-    but numbers: rows, seconds, share, score, then how many rows left after 1, 2, … layers. So places 1, 2 and 3 hold
+    but numbers: rows, seconds, share, score, then how many rows left after 1, 2, … layers. So entries 1, 2 and 3 hold
     what they held there. `seconds` are measured times, one for each threshold (NaN: not measured).
     """
     folder, metric = _made(folder), metric or metric_for(record.kind)
     depth, files, lines = record.stops[-1], [], []
-    for place, threshold in enumerate(map(float, thresholds)):
+    for index, threshold in enumerate(map(float, thresholds)):
         done = replay(record, EntropyNats(threshold))
         counter = dict(enumerate(done.histogram(depth), 1))
         share = sum(layer * count for layer, count in counter.items()) / (len(record) * depth)
-        score, time = record.score(done.logits, metric), float("nan") if seconds is None else seconds[place]
+        score, time = record.score(done.logits, metric), float("nan") if seconds is None else seconds[index]
         files.append(folder / deebert_name(threshold))
         np.save(files[-1], np.array([len(record), time, share, score, *counter.values()]), allow_pickle=False)
         # "Expected saving" is DeeBERT's word for the share of layers that run.
@@ -139,10 +139,11 @@ def write_glue_submission(path: str | Path, record: Record, task: str, labels: S
     What the zip holds of other tasks stays; GLUE's server wants all tasks but AX in one.
     """
     name = benchmark_name(task, GLUE)
-    said = predictions(record, replay(record, rule).logits, labels)
+    predicted = predictions(record, replay(record, rule).logits, labels)
     if name == "STS-B":
-        said = [f"{min(5.0, max(0.0, float(value))):.3f}" for value in said]  # outside 0..5 the server refuses
-    return _add(path, {f"{name}.tsv": _tsv("prediction", said)}, lambda entry: entry == f"{name}.tsv")
+        # The server refuses what is outside 0..5.
+        predicted = [f"{min(5.0, max(0.0, float(value))):.3f}" for value in predicted]
+    return _add(path, {f"{name}.tsv": _tsv("prediction", predicted)}, lambda entry: entry == f"{name}.tsv")
 
 
 def write_elue_submission(
@@ -198,7 +199,7 @@ def _short(metric: Metric) -> str:
 
 
 def _tsv(column: str, values: Sequence[Any]) -> str:
-    return "".join([f"index\t{column}\n", *[f"{place}\t{value}\n" for place, value in enumerate(values)]])
+    return "".join([f"index\t{column}\n", *[f"{index}\t{value}\n" for index, value in enumerate(values)]])
 
 
 def _made(folder: str | Path) -> Path:

@@ -73,8 +73,8 @@ def depths(points: list[dict[str, Any]], metric: str) -> Any:
         axes = Figure(figsize=(4.6, 3.0)).subplots()
         at = [(point["flops"] / 1e6, 100 * point["score"]) for point in points]
         axes.plot(*zip(*at), color=COLOURS[0], marker="o", markersize=4, linewidth=1.2)
-        for point, place in zip(points, at):
-            axes.annotate(str(point["layers_kept"]), place, xytext=(4, -9), textcoords="offset points", color=GREY)
+        for point, xy in zip(points, at):
+            axes.annotate(str(point["layers_kept"]), xy, xytext=(4, -9), textcoords="offset points", color=GREY)
         axes.set_xlabel("MFLOPs per row (numbers: layers)")
         axes.set_ylabel(f"{metric.replace('_', ' ')}, %")
     return axes.figure
@@ -92,10 +92,10 @@ def score_against_cost(evaluation: Evaluation) -> Any:
         x, y = [_share(point) for point in alone], [100 * point["score"] for point in alone]
         axes.plot(x, y, "x", color=GREY, markersize=4.5, label="all rows after a layer", zorder=1)
         names = sorted(set(evaluation.curves) - {"at_layer"}, key=lambda name: evaluation.areas[name])
-        for place, name in enumerate(names):
+        for index, name in enumerate(names):
             best = front(evaluation.curves[name])
             x, y = [_share(point) for point in best], [100 * point["score"] for point in best]
-            axes.plot(x, y, label=_short(name), linewidth=1.2, markersize=3.5, **_look(place, len(x)))
+            axes.plot(x, y, label=_short(name), linewidth=1.2, markersize=3.5, **_look(index, len(x)))
         axes.set_xlim(0, 1.03)
         axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}")
         axes.set_xlabel("FLOPs per row, % of the full model")
@@ -142,9 +142,9 @@ def exits(evaluation: Evaluation) -> Any:
             axes.set_title(reached, loc="right", color=GREY, fontsize=7.5)
             axes.grid(axis="x", visible=False)
             axes.set_xticks(range(1, len(shares) + 1, max(1, round(len(shares) / 6))))
-        for place, axes in enumerate(grid.flat):
-            axes.set_visible(place < len(chosen))
-            if len(chosen) - across <= place < len(chosen):
+        for index, axes in enumerate(grid.flat):
+            axes.set_visible(index < len(chosen))
+            if len(chosen) - across <= index < len(chosen):
                 axes.tick_params(labelbottom=True)  # the lowest of its column
         figure.supxlabel("layers run (line: their mean)", fontsize=9)
         figure.supylabel("rows, %", fontsize=9)
@@ -174,19 +174,19 @@ def _elue_panel(axes: Any, standing: Standing, name: str) -> None:
     base = standing.baseline
     drawn = {f"baseline: {base.encoder}, first layers alone": base}
     drawn |= {use.replace("_", " "): its for use, its in standing.curves.items() if its != base and name in its.tasks}
-    places = {use.replace("_", " "): place for place, use in enumerate(standing.curves)}
+    indexes = {use.replace("_", " "): index for index, use in enumerate(standing.curves)}
     for label, its in drawn.items():
         points = sorted((at["flops"] / 1e6, 100 * at["score"]) for at in its.tasks[name].points)
         look = {"color": GREY, "marker": "."}
-        if label in places:  # the same look in every panel
-            look = {"color": COLOURS[places[label]], "marker": MARKERS[places[label]], "linestyle": "none"}
+        if label in indexes:  # the same look in every panel
+            look = {"color": COLOURS[indexes[label]], "marker": MARKERS[indexes[label]], "linestyle": "none"}
         axes.plot(*zip(*points), label=label, linewidth=1.2, markersize=3.5, **look)
     axes.set_title(name, loc="left")
     axes.set_title(base.tasks[name].metric.replace("_", " "), loc="right", color=GREY, fontsize=7.5)
 
 
 def _shown(evaluation: Evaluation) -> list[dict[str, Any]]:
-    """The chosen points that say something: a fixed layer has no histogram worth a picture."""
+    """The chosen points that show something: a fixed layer has no histogram worth a picture."""
     return [point for point in evaluation.chosen if point["of"] != "at_layer"]
 
 
@@ -211,14 +211,14 @@ def _saved(draw: Callable[[], dict[str, Any]], folder: str | Path) -> list[Path]
     return paths
 
 
-def _look(place: int, points: int) -> dict[str, Any]:
-    """Colour, line and marker number `place`; markers on some ten points, not the same ones in every line."""
+def _look(index: int, points: int) -> dict[str, Any]:
+    """Colour, line and marker number `index`; markers on some ten points, not the same ones in every line."""
     every = max(1, points // 8)
     return {
-        "color": COLOURS[place % len(COLOURS)],
-        "linestyle": LINES[place % len(LINES)],
-        "marker": MARKERS[place % len(MARKERS)],
-        "markevery": (place % every, every),
+        "color": COLOURS[index % len(COLOURS)],
+        "linestyle": LINES[index % len(LINES)],
+        "marker": MARKERS[index % len(MARKERS)],
+        "markevery": (index % every, every),
     }
 
 

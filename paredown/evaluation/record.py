@@ -1,4 +1,4 @@
-"""One pass over the data that keeps what every head says, so that every exit rule can be tried without the model."""
+"""One pass over the data that keeps every head's logits, so that every exit rule can be tried without the model."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Record:
 
     @property
     def stops(self) -> list[int]:
-        """Layers run at every place where a row can leave, the end included."""
+        """Layers run at every exit, the end included."""
         return sorted(self.logits)
 
     @property
@@ -268,7 +268,7 @@ def record_once(
 
 
 def _fill(tensors: Rows, model: AdaptiveModel, rows: Sequence[Encoded], batch_size: int, plan: Plan) -> None:
-    """Run the batches and put what every row says at its index."""
+    """Run the batches and put the outputs of every row at its index."""
     order = sorted(range(len(rows)), key=lambda index: -len(rows[index]))
     options = [len(row.options) or 1 for row in rows]
     starts = [0, *accumulate(options)]  # of the rows that the encoder reads, the first of each question
@@ -287,7 +287,7 @@ def _fill(tensors: Rows, model: AdaptiveModel, rows: Sequence[Encoded], batch_si
 
 
 class _Outputs:
-    """What all heads say of a batch, as tensors by the names they have in a file; equally wide in every batch."""
+    """The heads' outputs for a batch, as tensors by the names they have in a file; equally wide in every batch."""
 
     def __init__(self, model: AdaptiveModel, plan: Plan, rows: Sequence[Encoded]):
         self.model, self.route = model, model.route(plan)

@@ -155,7 +155,7 @@ def _of_type(values: Tensor, dtype: torch.dtype, name: str) -> Tensor:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a record says beside its tensors."""
+    """What a record holds beside its tensors."""
 
     kind: Kind
     plan: Plan
@@ -175,14 +175,14 @@ def writing(folder: str | Path, facts: Facts) -> Iterator[InFile]:
             tensors.close()
         if facts.kind.windowed:
             write_windows(fresh / WINDOWS, facts.windows)
-        said: dict[str, Any] = {
+        stated: dict[str, Any] = {
             "format": FORMAT,
             "kind": answers.to_json(facts.kind),
             "plan": facts.plan.to_json(),
             "sha256": {**facts.hashes, **{path.name: sha256(path) for path in sorted(fresh.iterdir())}},
         }
-        said["sha256"][FACTS] = hashlib.sha256(_canonical(said)).hexdigest()
-        (fresh / FACTS).write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
+        stated["sha256"][FACTS] = hashlib.sha256(_canonical(stated)).hexdigest()
+        (fresh / FACTS).write_text(json.dumps(stated, indent=2) + "\n", encoding="utf-8")
 
 
 def check_target(folder: str | Path) -> None:
@@ -199,14 +199,14 @@ def is_record(folder: str | Path) -> bool:
 def read(folder: str | Path) -> tuple[Facts, dict[str, Tensor]]:
     """A record's facts and its tensors, which are mapped; BadBundle where files are damaged or do not fit."""
     folder = Path(folder)
-    said = _said(folder)
+    facts = _read_facts(folder)
     try:
-        kind, plan = answers.from_json(said["kind"]), Plan.from_json(said["plan"])
+        kind, plan = answers.from_json(facts["kind"]), Plan.from_json(facts["plan"])
         names = [TENSORS, *[WINDOWS] * kind.windowed]
         for name in names:
             if not (folder / name).is_file():
                 raise BadBundle(f"{folder}: {name} is missing")
-            if sha256(folder / name) != said["sha256"][name]:
+            if sha256(folder / name) != facts["sha256"][name]:
                 raise BadBundle(f"{folder / name} is damaged: its sha256 is not the one in {FACTS}")
         tensors = load_file(folder / TENSORS)
         windows = read_windows(folder / WINDOWS, kind) if kind.windowed else ()
@@ -215,25 +215,25 @@ def read(folder: str | Path) -> tuple[Facts, dict[str, Tensor]]:
         raise
     except (KeyError, TypeError, ValueError, SafetensorError, ParedownError) as error:
         raise BadBundle(f"{folder} is not a complete record: {error}") from error
-    hashes = {name: value for name, value in said["sha256"].items() if name in ("data", "model", "plan")}
+    hashes = {name: value for name, value in facts["sha256"].items() if name in ("data", "model", "plan")}
     return Facts(kind, plan, hashes, windows), tensors
 
 
-def _said(folder: Path) -> dict[str, Any]:
+def _read_facts(folder: Path) -> dict[str, Any]:
     try:
-        said = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BadBundle(f"{folder} is not a record: it has no {FACTS}") from None
     except (ValueError, RecursionError) as error:
         raise BadBundle(f"{folder / FACTS} is not JSON: {error}") from error
-    if not isinstance(said, dict) or said.get("format") != FORMAT:
-        found = said.get("format") if isinstance(said, dict) else None
+    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
+        found = facts.get("format") if isinstance(facts, dict) else None
         raise BadBundle(f"{folder} is a record of format {found!r:.80}; this version reads format {FORMAT}")
-    if not isinstance(said.get("sha256"), dict):
+    if not isinstance(facts.get("sha256"), dict):
         raise BadBundle(f"{folder / FACTS} names no sha256 of its files")
-    if said["sha256"].pop(FACTS, None) != hashlib.sha256(_canonical(said)).hexdigest():
+    if facts["sha256"].pop(FACTS, None) != hashlib.sha256(_canonical(facts)).hexdigest():
         raise BadBundle(f"{folder / FACTS} is damaged: it does not have the sha256 it names")
-    return said
+    return facts
 
 
 def _check_shapes(folder: Path, kind: Kind, tensors: dict[str, Tensor], windows: int) -> None:

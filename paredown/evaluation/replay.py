@@ -17,7 +17,7 @@ from paredown.evaluation.metrics import MEANS, Metric
 from paredown.evaluation.record import Record
 from paredown.state import Memory
 
-SPEEDS = tuple(round((place / 100) ** 3, 6) for place in range(1, 101))  # dense at the cautious end
+SPEEDS = tuple(round((percent / 100) ** 3, 6) for percent in range(1, 101))  # dense at the cautious end
 
 
 @dataclass(frozen=True)

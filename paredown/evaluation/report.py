@@ -84,7 +84,7 @@ class Evaluation:
             table.add_column(name, justify="right", no_wrap=True)
         for size in sizes:
             table.add_column(f"ms/row, batch {size}", justify="right")
-        for place, at in enumerate([self.full, *self.chosen]):
+        for index, at in enumerate([self.full, *self.chosen]):
             times = {t["batch_size"]: t for t in self.timings if t["rule"] == at["rule"]}
             table.add_row(
                 at["rule"],
@@ -94,7 +94,7 @@ class Evaluation:
                 f"{at['flops'] / 1e6:,.1f}",
                 f"{at['flops_speedup']:.2f}×",
                 *[f"{times[n]['milliseconds']:.2f} ({times[n]['faster']:.2f}×)" if n in times else "" for n in sizes],
-                end_section=place == 0,
+                end_section=index == 0,
             )
         return table
 

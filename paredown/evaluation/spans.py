@@ -33,11 +33,11 @@ def exact(text: str, gold: str) -> float:
 
 def f1(text: str, gold: str) -> float:
     """Over words; of an empty text, whether both are."""
-    said, right = normalise(text).split(), normalise(gold).split()
-    if not said or not right:
-        return float(said == right)
-    same = (Counter(said) & Counter(right)).total()
-    return 2 * same / (len(said) + len(right))
+    predicted, right = normalise(text).split(), normalise(gold).split()
+    if not predicted or not right:
+        return float(predicted == right)
+    same = (Counter(predicted) & Counter(right)).total()
+    return 2 * same / (len(predicted) + len(right))
 
 
 def best_over(metric: Callable[[str, str], float], text: str, question: Question) -> float:
@@ -84,10 +84,10 @@ def best_threshold(questions: Sequence[Question], answers: Sequence[SpanPredicti
         spoken = np.array([best_over(metric, one.best_text, question) for one, question in zip(asked, questions)])
         sums = silent.sum() + np.cumsum((spoken - silent)[order])
         sums = np.where(last_of_equals, sums, -np.inf)
-        place = int(sums.argmax())
-        none = silent.sum() > sums[place]  # best is to say nothing at all
-        figures[f"best_{metric.__name__}"] = float((silent.sum() if none else sums[place]) / len(questions))
-        figures[f"best_{metric.__name__}_thresh"] = float(odds[order[0]] - 1 if none else odds[order[place]])
+        index = int(sums.argmax())
+        none = silent.sum() > sums[index]  # best is to answer nothing at all
+        figures[f"best_{metric.__name__}"] = float((silent.sum() if none else sums[index]) / len(questions))
+        figures[f"best_{metric.__name__}_thresh"] = float(odds[order[0]] - 1 if none else odds[order[index]])
     return figures
 
 

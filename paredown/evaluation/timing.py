@@ -32,7 +32,7 @@ def spread(rows: Sequence[Encoded], most: int) -> list[Encoded]:
     order = sorted(rows, key=len)
     if len(order) <= most:
         return order
-    return [order[(2 * place + 1) * len(order) // (2 * most)] for place in range(most)]
+    return [order[(2 * index + 1) * len(order) // (2 * most)] for index in range(most)]
 
 
 def _now(device: torch.device) -> float:

@@ -70,7 +70,7 @@ class ProbabilityRule(Rule):
 
 @cache
 def _check_probabilities(kind: Kind) -> None:
-    kind.log_probs(torch.zeros(1, 1, 2))  # regression raises, and says what to use instead
+    kind.log_probs(torch.zeros(1, 1, 2))  # regression raises, and names what to use instead
 
 
 class UncertaintyRule(Rule):

@@ -1,4 +1,4 @@
-"""Leave at the same place whatever the answer: never, or after a number of layers. Yardsticks for the other rules."""
+"""Leave at the same layer whatever the answer: never, or after a number of layers. Yardsticks for the other rules."""
 
 from __future__ import annotations
 

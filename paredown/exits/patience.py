@@ -1,4 +1,4 @@
-"""Leave when several heads in a row say the same (PABEE: Zhou et al. 2020, "BERT Loses Patience")."""
+"""Leave when several heads in a row predict the same (PABEE: Zhou et al. 2020, "BERT Loses Patience")."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Patience(Rule):
         object.__setattr__(self, "tolerance", float(self.tolerance))
 
     def certainty(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
-        said = evidence.predicted  # [rows, items]
-        agreed = torch.zeros_like(said, dtype=torch.long)
+        predicted = evidence.predicted  # [rows, items]
+        agreed = torch.zeros_like(predicted, dtype=torch.long)
         if memory:  # the first head has none before it to agree with
-            before = memory["said"]
-            same = said == before if self.tolerance is None else (said - before).abs() < self.tolerance
+            before = memory["predicted"]
+            same = predicted == before if self.tolerance is None else (predicted - before).abs() < self.tolerance
             agreed = (memory["agreed"] + 1) * same
-        return evidence.least(agreed.float()), {"said": said, "agreed": agreed}
+        return evidence.least(agreed.float()), {"predicted": predicted, "agreed": agreed}
 
     def check(self, kind: Kind, asked: tuple[int, ...], has_error_probability: bool) -> None:
         super().check(kind, asked, has_error_probability)

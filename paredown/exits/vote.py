@@ -25,12 +25,12 @@ class Vote(ProbabilityRule):
     per_layer = False
 
     def certainty(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
-        said = evidence.predicted  # [rows, items]
-        tally = F.one_hot(said, evidence.log_probs.shape[-1])  # [rows, items, classes]
+        predicted = evidence.predicted  # [rows, items]
+        tally = F.one_hot(predicted, evidence.log_probs.shape[-1])  # [rows, items, classes]
         if memory:
             tally = tally + memory["tally"]
         # Not the largest count: of several items, one that won earlier may be answered otherwise by this head.
-        votes = tally.gather(-1, said.unsqueeze(-1)).squeeze(-1)
+        votes = tally.gather(-1, predicted.unsqueeze(-1)).squeeze(-1)
         return evidence.least(votes.float()), {"tally": tally}
 
     def _bound(self, value: float) -> float:
@@ -47,7 +47,7 @@ class Ensemble(Confidence):
 
     def certainty(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
         total, heads = self._added(evidence, memory)
-        certainty, _ = super().certainty(evidence.saying(_mean(total, heads)), {})
+        certainty, _ = super().certainty(evidence.with_logits(_mean(total, heads)), {})
         return certainty, {"total": total, "heads": heads}
 
     def answer(self, evidence: Evidence, memory: Memory) -> Tensor:

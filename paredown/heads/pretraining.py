@@ -32,5 +32,5 @@ class PretrainingHead(PoolerHead):
         self.bias = bias
 
     def words(self, hidden: Tensor, embeddings: Tensor) -> Tensor:
-        """[…, vocabulary]: which word stands at a place, as logits; `embeddings` are the encoder's own."""
+        """[…, vocabulary]: which word stands at a position, as logits; `embeddings` are the encoder's own."""
         return F.linear(self.norm(F.gelu(self.transform(hidden))), embeddings, self.bias)

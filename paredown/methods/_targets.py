@@ -28,15 +28,15 @@ def grow_price(model: AdaptiveModel) -> None:
         model.companions["token_price"] = TokenPrice().to(model.device)
 
 
-def places(model: AdaptiveModel) -> list[int]:
+def selecting_layers(model: AdaptiveModel) -> list[int]:
     """Layers on the way before which tokens are chosen."""
     return [layer for layer in model.depth if str(layer) in model.selectors]
 
 
 def spans(model: AdaptiveModel) -> list[float]:
     """Of the layers from the first choice on, the share that runs on each choice's tokens."""
-    chosen = set(places(model))
-    starts = [place for place, layer in enumerate(model.depth) if layer in chosen]
+    chosen = set(selecting_layers(model))
+    starts = [index for index, layer in enumerate(model.depth) if layer in chosen]
     ends = [*starts[1:], len(model.depth)]
     return [(end - start) / (ends[-1] - starts[0]) for start, end in zip(starts, ends, strict=True)]
 
@@ -44,7 +44,7 @@ def spans(model: AdaptiveModel) -> list[float]:
 def keep_for(speedup: float, model: AdaptiveModel) -> float:
     """The share of tokens that makes so many times fewer token-layers; layers before the first choice see all."""
     layers = len(model.depth)
-    full = next(place for place, layer in enumerate(model.depth) if str(layer) in model.selectors)
+    full = next(index for index, layer in enumerate(model.depth) if str(layer) in model.selectors)
     keep = (layers / speedup - full) / (layers - full)
     if not 0 < keep < 1:
         limit = f"below {layers / full:.3g}" if full else "above 1"

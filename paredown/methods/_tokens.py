@@ -13,7 +13,7 @@ from paredown.engine import Trace
 from paredown.errors import BadSetting
 from paredown.methods._recipe import Recipe
 from paredown.methods._stage import Batch, Progress, Stage
-from paredown.methods._targets import PRICE, grow_price, keep_for, places
+from paredown.methods._targets import PRICE, grow_price, keep_for, selecting_layers
 from paredown.methods._teacher import grow_teacher, update_teacher
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
@@ -23,7 +23,7 @@ CHOSEN = "selector:0.5"  # how a trained model drops tokens
 
 @dataclass(frozen=True, kw_only=True)
 class TokenRecipe(Recipe):
-    usual_keep: ClassVar[float | None] = None  # the share that shall stay where nobody says
+    usual_keep: ClassVar[float | None] = None  # the share that shall stay by default
 
     select_before: tuple[int, ...] | None = (
         None  # layers that tokens are chosen before; None: the second and the middle
@@ -48,7 +48,9 @@ class TokenRecipe(Recipe):
     def check(self, model: AdaptiveModel) -> None:
         super().check(model)
         if not model.walk.drops_tokens:
-            raise BadSetting(f"{self.name}: the layers of {model.walk.family} tie tokens to their places; none can go")
+            raise BadSetting(
+                f"{self.name}: the layers of {model.walk.family} tie tokens to their positions; none can go"
+            )
 
     def grow(self, model: AdaptiveModel) -> None:
         fresh = not model.selectors
@@ -61,7 +63,7 @@ class TokenRecipe(Recipe):
             raise BadSetting(
                 f"{self.name}: the teacher runs every layer, the plan fewer; export it first, or use labels"
             )
-        if not places(model):
+        if not selecting_layers(model):
             before, depth = list(model.selector_layers), list(model.depth)
             raise BadSetting(f"{self.name}: selectors sit before layers {before}, but the plan runs {depth}")
 
@@ -108,7 +110,7 @@ class TokenRecipe(Recipe):
         answers = [trace.final, *trace.exits.values()]
         if trace.last in trace.logits:  # a head answers last: the model's own classifier learns along
             answers.append(trace.stock)
-        return torch.stack([self._loss(model, said, batch, trace.answer_mask, taught) for said in answers]).mean()
+        return torch.stack([self._loss(model, logits, batch, trace.answer_mask, taught) for logits in answers]).mean()
 
     @torch.no_grad()
     def row_losses(self, model: AdaptiveModel, trace: Trace, batch: Batch, taught: Tensor | None) -> Tensor:
@@ -117,17 +119,17 @@ class TokenRecipe(Recipe):
             name: value for name, value in (("labels", batch.get("labels")), ("taught", taught)) if value is not None
         }
 
-        def loss(said: Tensor, mask: Tensor, known: Batch) -> Tensor:
+        def loss(logits: Tensor, mask: Tensor, known: Batch) -> Tensor:
             alone = {name: value.unsqueeze(0) for name, value in known.items()}
-            return self._loss(model, said.unsqueeze(0), alone, mask.unsqueeze(0), alone.get("taught"))
+            return self._loss(model, logits.unsqueeze(0), alone, mask.unsqueeze(0), alone.get("taught"))
 
         # Kinds of answer know only the mean over rows: so each row as a batch of its own, all at once.
         return torch.vmap(loss)(trace.final, trace.answer_mask, known)
 
-    def _loss(self, model: AdaptiveModel, said: Tensor, batch: Batch, mask: Tensor, taught: Tensor | None) -> Tensor:
+    def _loss(self, model: AdaptiveModel, logits: Tensor, batch: Batch, mask: Tensor, taught: Tensor | None) -> Tensor:
         if taught is None:
-            return self.task_loss(model, said, batch)
-        return model.kind.distill(said, taught, mask, self.temperature)
+            return self.task_loss(model, logits, batch)
+        return model.kind.distill(logits, taught, mask, self.temperature)
 
 
 def learnable(name: str) -> bool:

@@ -71,7 +71,7 @@ def check_encoder(path: Path, config: BertConfig, weights: dict[str, Tensor], th
 
 
 def count_layers(path: Path, names: Iterable[str], pattern: str) -> int:
-    """How many layers the names speak of; gaps show up later as missing names."""
+    """How many layers the names count; gaps show up later as missing names."""
     if not (numbers := {found[1] for name in names if (found := re.match(pattern, name))}):
         raise BadBundle(f"{path} has no layers under the names of this layout")
     return len(numbers)
@@ -95,11 +95,11 @@ def heads_for(width: int, given: int | None) -> int:
 
 def label_names(labels: Sequence[str] | None, number: int) -> dict[str, Any]:
     if labels is None:
-        labels = [f"LABEL_{place}" for place in range(number)]
+        labels = [f"LABEL_{index}" for index in range(number)]
     if len(labels) != number:
         raise BadSetting(f"the checkpoint answers {number} labels, but {len(labels)} are named")
     names = [str(label) for label in labels]
-    return {"id2label": dict(enumerate(names)), "label2id": {name: place for place, name in enumerate(names)}}
+    return {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
 
 
 def tokenizer_in(folder: Path, tokenizer_class: Any) -> Any:

@@ -40,9 +40,9 @@ def facts_beside(weights: Path) -> dict[str, Any]:
 
 def known_labels(facts: dict[str, Any], number: int) -> list[str] | None:
     named = facts.get("id2label")
-    if not isinstance(named, dict) or {str(place) for place in range(number)} != named.keys():
+    if not isinstance(named, dict) or {str(index) for index in range(number)} != named.keys():
         return None
-    return [str(named[str(place)]) for place in range(number)]
+    return [str(named[str(index)]) for index in range(number)]
 
 
 def bert_settings(

@@ -64,7 +64,7 @@ def load_deebert(source: str | Path, labels: Sequence[str] | None = None, tokeni
         weights,
         kind,
         tokenizer,
-        Plan(exit=None if outputs == 1 else "entropy_nats:0.1"),  # entropy says nothing of a number
+        Plan(exit=None if outputs == 1 else "entropy_nats:0.1"),  # a number has no entropy
     )
 
 

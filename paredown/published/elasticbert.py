@@ -61,7 +61,7 @@ class ElasticLayout:
     heads: Sequence[int]  # layers whose answer is a head of ours
     last: int  # the layer that answers last, through the stock model unless it has a head
     classifiers: str | None  # how they are named; None: there are none
-    words: bool = False  # whether heads tell words too, as in pre-training
+    words: bool = False  # whether heads predict words too, as in pre-training
 
     @property
     def names(self) -> dict[str, str]:
@@ -341,8 +341,8 @@ def _answers(
     if kind.per_token:
         raise BadSetting("ElasticBERT's poolers answer for a whole text, not for its tokens")
     if number is None:
-        told = facts.get("id2label")
-        number = len(names) if names is not None else len(told) if isinstance(told, dict) and told else 2
+        named = facts.get("id2label")
+        number = len(names) if names is not None else len(named) if isinstance(named, dict) and named else 2
     if task is None:
         kinds = {each.problem_type: each for each in map(answers.make, answers.names())}
         kind = Regression() if number == 1 else kinds.get(str(facts.get("problem_type")), kind)

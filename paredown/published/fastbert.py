@@ -82,7 +82,7 @@ def _names(layers: int) -> dict[str, str]:
 
 
 def _silence(stock: BertForSequenceClassification) -> None:
-    """The encoder's own classifier was never trained: let it say nothing rather than something random."""
+    """The encoder's own classifier was never trained: let it predict nothing rather than something random."""
     with torch.no_grad():
         nn.init.eye_(stock.bert.pooler.dense.weight)
         for parameter in (stock.bert.pooler.dense.bias, *stock.classifier.parameters()):

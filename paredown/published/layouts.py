@@ -42,13 +42,13 @@ def load_published(
 
     `tokenizer` is one, a folder or a vocabulary file, for checkpoints without; `labels` in the order of training.
     """
-    place = Path(source) if Path(source).exists() else folder_of(source, {})
+    path = Path(source) if Path(source).exists() else folder_of(source, {})
     if format is not None and format not in LAYOUTS:
         raise BadSetting(f"format is one of {', '.join(LAYOUTS)}, not {format!r}")
-    name = format or recognised(place)
+    name = format or recognised(path)
     if name is None:
         raise BadBundle(f"{source} is in none of the layouts that are understood: {understood()}")
-    model = LAYOUTS[name].load(place, labels, tokenizer)
+    model = LAYOUTS[name].load(path, labels, tokenizer)
     if model.tokenizer is None:
         raise BadSetting(f"{source} comes without a vocabulary: give a tokenizer, a folder or a vocabulary file")
     check_vocabulary(source, model.tokenizer, model.stock.get_input_embeddings().num_embeddings)

@@ -39,7 +39,7 @@ NORMS = {"attention.output.LayerNorm": "layer_norm_1", "output.LayerNorm": "laye
 TABLES = {"word": "word_embedding", "pos": "position_embedding", "seg": "segment_embedding"}
 WORDS = "embedding.word_embedding.weight"
 LAYER = r"encoder\.transformer\.(\d+)\."
-POOLERS = ("target.nsp_linear_1", "target.sp.linear_1")  # whether one sentence follows the other was told from it
+POOLERS = ("target.nsp_linear_1", "target.sp.linear_1")  # whether one sentence follows the other was predicted from it
 
 
 def start_from_file(source: str | Path, wanted: LoadSettings) -> AdaptiveModel:

@@ -10,7 +10,7 @@ from torch import Tensor
 from paredown.encoders.walk import BLIND
 from paredown.errors import BadPlan
 from paredown.network import Network
-from paredown.plan import usual_places
+from paredown.plan import default_selecting_layers
 from paredown.registry import Knob
 from paredown.state import State
 
@@ -30,7 +30,7 @@ class ChosenTokens(Knob, ABC):
         if self.layers is not None:
             return self.layers
         chosen = [layer for layer in network.selector_layers if layer in depth]
-        return tuple(chosen) if chosen or not self.reads_attention else usual_places(depth)
+        return tuple(chosen) if chosen or not self.reads_attention else default_selecting_layers(depth)
 
     @abstractmethod
     def keep(self, state: State, scores: Tensor) -> Tensor:

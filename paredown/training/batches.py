@@ -76,7 +76,7 @@ class Data:
 
 
 def held_out(rows: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Rows to learn from, and a tenth of them, 50 to 1,000 and never more than half, to choose by; said aloud."""
+    """Rows to learn from, and a tenth of them, 50 to 1,000 and never more than half, to choose by; logged."""
     size = min(max(len(rows) // 10, 50), 1000, len(rows) // 2)
     chosen = set(np.random.default_rng(0).permutation(len(rows))[:size].tolist())
     log.warning(
@@ -103,12 +103,12 @@ class Unlabelled(Sequence[Encoded]):
     def __len__(self) -> int:
         return self._starts[-1]
 
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            return [self[each] for each in range(len(self))[place]]
-        place = range(len(self))[place]
-        source = bisect.bisect_right(self._starts, place) - 1
-        return replace(self.sources[source][place - self._starts[source]], label=None)
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[each] for each in range(len(self))[index]]
+        index = range(len(self))[index]
+        source = bisect.bisect_right(self._starts, index) - 1
+        return replace(self.sources[source][index - self._starts[source]], label=None)
 
     @cached_property
     def lengths(self) -> np.ndarray:
@@ -140,8 +140,8 @@ class Batches:
 
     def at(self, step: int) -> list[int]:
         """Row numbers of the batch of a step."""
-        epoch, place = divmod(step, self.per_epoch)
-        return self._epoch(epoch)[place].tolist()
+        epoch, index = divmod(step, self.per_epoch)
+        return self._epoch(epoch)[index].tolist()
 
     def epoch(self, number: int) -> list[list[int]]:
         """Every row once."""
@@ -160,19 +160,19 @@ class Batches:
         for start in range(0, len(order), self.size * POOL):
             pool = order[start : start + self.size * POOL]
             batches += cut(pool[np.argsort(lengths[pool], kind="stable")], self.size)
-        return [batches[place] for place in random.permutation(len(batches))]
+        return [batches[index] for index in random.permutation(len(batches))]
 
 
-Places = TypeVar("Places", list[int], np.ndarray)
+Indexes = TypeVar("Indexes", list[int], np.ndarray)
 
 
-def cut(rows: Places, size: int) -> list[Places]:
+def cut(rows: Indexes, size: int) -> list[Indexes]:
     return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
-def weight(rows: Sequence[Encoded], places: list[int], kind: Kind) -> int:
+def weight(rows: Sequence[Encoded], indexes: list[int], kind: Kind) -> int:
     """How much some rows count in the loss of a batch: once each, or once for each token that is asked about."""
     if not kind.per_word:
-        return len(places)
-    chosen = [rows[place] for place in places]
+        return len(indexes)
+    chosen = [rows[index] for index in indexes]
     return sum(len(row.first or ()) if row.label is None else sum(mark >= 0 for mark in row.label) for row in chosen)

@@ -12,7 +12,7 @@ from paredown.model import AdaptiveModel
 
 @torch.no_grad()
 def centre(model: AdaptiveModel, rows: Sequence[Encoded], fresh_heads: Iterable[str]) -> None:
-    """Move what new heads, and a classifier that was never trained, say at first to where the kind of answer starts."""
+    """Initialises the biases of new heads, and of a classifier never trained, as the kind of answer wants them."""
     mean = model.kind.initial_bias(rows)
     if mean is None:
         return

@@ -142,8 +142,8 @@ class Run:
         self.model.to(self.processes.device)
         with self.signals:
             number = 0
-            for place, method in enumerate(self.methods):
-                seed_everything(self.settings.seed, "grow", place)
+            for index, method in enumerate(self.methods):
+                seed_everything(self.settings.seed, "grow", index)
                 known = set(self.model.heads)
                 self.method = method
                 method.grow(self.model)
@@ -340,8 +340,10 @@ class Run:
         before = found.state()["run"]
         changed = [name for name in self.facts if before.get(name) != self.facts[name]]
         if changed:
-            said = "; ".join(f"{name} was {before.get(name)!r:.200}, now {self.facts[name]!r:.200}" for name in changed)
-            raise BadSetting(f"{where} holds another run: {said}; choose another output, or delete {self.output}")
+            changes = "; ".join(
+                f"{name} was {before.get(name)!r:.200}, now {self.facts[name]!r:.200}" for name in changed
+            )
+            raise BadSetting(f"{where} holds another run: {changes}; choose another output, or delete {self.output}")
         log.info("resuming from %s", found.path)
         return found
 

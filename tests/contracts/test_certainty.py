@@ -34,13 +34,13 @@ def _margin(rule: Any, seen: Evidence, before: Memory, knob: float) -> Tensor:
 
 
 def _ensemble(rule: Any, seen: Evidence, before: Memory, knob: float) -> Tensor:
-    return seen.saying(rule.answer(seen, before).float()).log_probs.amax(-1).exp() > knob
+    return seen.with_logits(rule.answer(seen, before).float()).log_probs.amax(-1).exp() > knob
 
 
 def _patience(rule: Any, seen: Evidence, before: Memory, knob: float) -> Tensor:
     agreed = torch.zeros_like(seen.predicted, dtype=torch.long)
     if before:
-        moved = (seen.predicted - before["said"]).abs()
+        moved = (seen.predicted - before["predicted"]).abs()
         agreed = (before["agreed"] + 1) * (moved == 0 if rule.tolerance is None else moved < rule.tolerance)
     return agreed >= knob
 

@@ -14,7 +14,7 @@ from transformers import AutoModelForTokenClassification
 from paredown import AdaptiveModel, Plan
 from paredown.answers import IGNORED, Question, SupportedSpan, collate
 from paredown.answers._windows import Window, windows
-from paredown.answers.supported_span import PLACES
+from paredown.answers.supported_span import MAX_POSITIONS
 from paredown.errors import BadSetting, NonFiniteAnswer
 from paredown.evaluation import HotpotPredictions, evaluate, score_hotpot
 from paredown.registry import answers
@@ -62,7 +62,7 @@ def test_a_label_points_at_what_the_window_shows() -> None:
         places, types, support = KIND.parts(torch.tensor([window.label]))
         assert ("span", "yes", "no")[int(types[0])] == (window.asked.choice or "span")
         shown = [tuple(pair) for pair in places[0].tolist() if pair[0] != IGNORED]
-        assert shown == ([] if window.asked.choice else list(window.spans[:PLACES]) or [(0, 0)])
+        assert shown == ([] if window.asked.choice else list(window.spans[:MAX_POSITIONS]) or [(0, 0)])
         assert [token for token, mark in enumerate(support[0].tolist()) if mark != IGNORED] == list(
             window.sentences or ()
         )

@@ -298,7 +298,7 @@ def test_bad_settings_are_refused(settings: dict[str, Any], said: str) -> None:
 
 
 def test_models_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(BadSetting, match="tie tokens to their places"):
+    with pytest.raises(BadSetting, match="tie tokens to their positions"):
         TokenPolicy().check(adaptive(walked(EVERY_TOKEN)[0], head=None))
     short = adaptive("bert", head=None, plan=Plan(depth=(0, 1)))
     with pytest.raises(BadSetting, match="export it first, or use labels"):

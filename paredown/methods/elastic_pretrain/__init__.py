@@ -73,7 +73,7 @@ class ElasticPretrain(Recipe):
         if self.groups == "all":
             return [exits]
         if self.groups == "alternate":
-            groups = [{*layers[place::2], layers[-1]} for place in (0, 1)]
+            groups = [{*layers[first::2], layers[-1]} for first in (0, 1)]
         else:
             groups = [set(group) for group in self.groups] or [set()]
         for group in groups:
@@ -98,9 +98,9 @@ class ElasticPretrain(Recipe):
 
 
 def word_loss(model: AdaptiveModel, layer: int, hidden: Tensor, words: Tensor) -> Tensor:
-    """The mean cross entropy of the words at hidden places, as the head after a layer guesses them."""
+    """The mean cross entropy of the words at hidden positions, as the head after a layer guesses them."""
     head: Any = model.heads[str(layer)]
-    guess = head.words(model.walk.finish(hidden), _embeddings(model))  # [places, vocabulary]
+    guess = head.words(model.walk.finish(hidden), _embeddings(model))  # [positions, vocabulary]
     return F.cross_entropy(guess.float(), words, reduction="sum") / max(len(words), 1)
 
 
@@ -118,8 +118,8 @@ def exit_losses(
     exits, masking = _exits(model), (method or ElasticPretrain())._masking(model)
     loss, right, hidden = dict.fromkeys(exits, 0.0), dict.fromkeys(exits, 0.0), 0
     for start in range(0, len(rows), batch_size):
-        places = range(start, min(start + batch_size, len(rows)))
-        batch = collate([rows[place] for place in places], model.tokenizer.pad_token_id)
+        indexes = range(start, min(start + batch_size, len(rows)))
+        batch = collate([rows[index] for index in indexes], model.tokenizer.pad_token_id)
         with torch.random.fork_rng(devices=[]):  # drawn on the CPU, so that every device hides the same words
             torch.manual_seed(seed + start)
             shown, chosen = masking.draw(batch)

@@ -30,7 +30,7 @@ class Masking:
         if tokenizer is None or tokenizer.mask_token_id is None:
             raise BadSetting("to hide words a tokenizer with a mask token is needed; this model's has none")
         spelled = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
-        ordinary = torch.zeros(len(embeddings), dtype=torch.bool)  # it may have more places than there are tokens
+        ordinary = torch.zeros(len(embeddings), dtype=torch.bool)  # it may have more rows than there are tokens
         ordinary[: len(spelled)] = True
         ordinary[tokenizer.all_special_ids] = False
         table = begins(spelled, ~ordinary).to(embeddings.device) if whole_words else None
@@ -38,13 +38,13 @@ class Masking:
         return cls(share, tokenizer.mask_token_id, ordinary.nonzero().flatten(), ordinary, table)
 
     def draw(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The token ids with some hidden, and which places to guess, both [rows, tokens]."""
+        """The token ids with some hidden, and which positions to guess, both [rows, tokens]."""
         ids = batch["input_ids"]
         allowed = self.ordinary.to(ids.device)[ids] & batch["attention_mask"].bool()
         luck = torch.rand(ids.shape, device=ids.device)
         if self.begins is not None:  # every token of a word has the luck of its first
-            place = torch.arange(ids.shape[1], device=ids.device)
-            first = place.where(self.begins.to(ids.device)[ids], 0).cummax(1).values
+            position = torch.arange(ids.shape[1], device=ids.device)
+            first = position.where(self.begins.to(ids.device)[ids], 0).cummax(1).values
             luck = luck.gather(1, first)
         least = luck.masked_fill(~allowed, 1.0).amin(1, keepdim=True)
         chosen = allowed & (luck <= least.clamp(min=self.share))  # at least one in every row

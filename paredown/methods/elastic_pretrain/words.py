@@ -35,9 +35,9 @@ def _head_of(source: str | Path, width: int, words: torch.Size) -> Start | None:
     from transformers import AutoModelForMaskedLM
 
     vocabulary, size = words
-    told: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}
+    settings: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}
     try:
-        stock, info = AutoModelForMaskedLM.from_pretrained(source, **told)
+        stock, info = AutoModelForMaskedLM.from_pretrained(source, **settings)
     except (OSError, ValueError, RuntimeError):  # a family without such a head
         return None
     inside = set(stock.base_model.modules())

@@ -41,16 +41,16 @@ class Joint(Recipe):
             chosen = {layer: run for layer, run in chosen.items() if layer in turn}
         balance = Equilibrium(set(chosen.values())) if self.equilibrium else None
         trace = model.trace(batch, observer=balance)
-        said = {**trace.exits, last: trace.final}
+        logits = {**trace.exits, last: trace.final}
         weight = {layer: float(run) if self.weights == "depth" else 1.0 for layer, run in chosen.items()}
         total = sum(weight.values()) if self.weights == "depth" else 1.0
         losses = []
         for layer, share in weight.items():
-            loss = self.task_loss(model, said[layer], batch)
+            loss = self.task_loss(model, logits[layer], batch)
             if self.distill and layer != last:
                 teacher = trace.final.detach()
                 loss = loss + self.distill * model.kind.distill(
-                    said[layer], teacher, trace.answer_mask, self.temperature
+                    logits[layer], teacher, trace.answer_mask, self.temperature
                 )
             losses.append(loss * (share / total))
         if last in trace.logits:  # a head answers last: plain transformers shall give its answers too

@@ -1,4 +1,4 @@
-"""BERT-of-Theseus: fewer layers take the places of a model's own, some at random at first, in the end all."""
+"""BERT-of-Theseus: fewer layers replace a model's own, some at random at first, in the end all."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Theseus(Recipe):
         into = max(len(layers) // 2, 1) if self.into is None else self.into
         if not 1 <= into < len(layers):
             raise BadSetting(f"{self.name}: {len(layers)} layers can become 1 to {len(layers) - 1}, not {into}")
-        ends = [len(layers) * place // into for place in range(into + 1)]
+        ends = [len(layers) * index // into for index in range(into + 1)]
         return tuple(layers[begin:end] for begin, end in pairwise(ends))
 
     def _sources(self, model: AdaptiveModel) -> tuple[int, ...]:

@@ -85,7 +85,7 @@ def soft_masked(model: AdaptiveModel, batch: Batch, noise: float = 0.0) -> tuple
 
 
 class Gating(Observer):
-    """Masks tokens softly, as the selectors say; one that is gone keeps the state it had."""
+    """Masks tokens softly, by the selectors' logits; one that is gone keeps the state it had."""
 
     drops_tokens = True
 

@@ -39,7 +39,7 @@ ALPHAS: dict[str, tuple[float, float]] = {  # as published: while selectors lear
 @methods.register("token_policy")
 @dataclass(frozen=True, kw_only=True)
 class TokenPolicy(TokenRecipe):
-    selector_lr: float = 4e-3  # at 1e-3 they hardly told tokens apart, at 1e-2 they missed the target
+    selector_lr: float = 4e-3  # at 1e-3 they hardly separated tokens, at 1e-2 they missed the target
     init_epochs: float = 0.0  # before all else selectors may learn to rank tokens by importance
     policy_epochs: float = 3.0  # selectors alone, by reward
     joint_epochs: float = 3.0  # everything together
@@ -135,7 +135,7 @@ class TokenPolicy(TokenRecipe):
         if keep is not None:
             span = losses.new_tensor(spans(model))
             share = (shares * span).sum(1)
-            # Samples say little of what stays in use: of tokens that all are kept with 0.4, four in ten or none.
+            # Samples show little of what stays in use: of tokens that all are kept with 0.4, four in ten or none.
             used = averaged(in_use(model, batch), model.kind.answer_mask(batch))
             stay = (used * span).sum(1).mean()
             price, steering = price_of(model, stay, keep, progress, self.selector_lr)

@@ -58,5 +58,5 @@ class Middle(Observer):
 
 
 def rank(scores: Tensor, free: Tensor) -> Tensor:
-    """[rows, tokens] the place of every token among those that may be dropped, the most important first."""
+    """[rows, tokens] the rank of every token among those that may be dropped, the most important first."""
     return scores.masked_fill(~free, -math.inf).argsort(dim=1, descending=True, stable=True).argsort(dim=1)

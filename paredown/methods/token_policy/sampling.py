@@ -1,4 +1,4 @@
-"""Trajectories: each row several times, with tokens dropped by chance as the selectors' probabilities say."""
+"""Trajectories: each row several times, with tokens dropped by chance with the selectors' probabilities."""
 
 from __future__ import annotations
 
