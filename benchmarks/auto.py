@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.auto_inputs import SETS, unpacked
-from benchmarks.early_exit import machine, said_command
+from benchmarks.early_exit import machine, repeatable_command
 
 # Fine-tune with the model's own classifier for 3 epochs at 5e-5, then attention heads by self-distillation for 3 epochs
 # at 5e-4, 64 rows a step: what a script of an afternoon does.
@@ -80,7 +80,7 @@ def run_one(job: dict[str, Any], weights: Path, rows: dict[str, list]) -> dict[s
 
 def at_fewer_layers(seen: Any, metric: Any) -> dict[str, float]:
     """The score where rows run 2, 3, 4 times fewer layers on average, interpolated between two thresholds of entropy
-    (numbers have none: between two layers after which all rows leave). No label takes part in finding the place."""
+    (numbers have none: between two layers after which all rows leave). No label takes part in finding that layer."""
     from paredown.evaluation import replay
     from paredown.registry import exits
 
@@ -173,7 +173,7 @@ def main() -> None:
         known.append(run)
         scores = " ".join(f"{100 * score:6.2f}" for score in run["scores"].values())
         print(f"{name} {scores}  {run['seconds']:.0f} s {sum(run['steps'].values())} steps", flush=True)
-        facts = {"command": said_command("-m benchmarks.auto"), **machine(), "recipes": recipes, "runs": known}
+        facts = {"command": repeatable_command("-m benchmarks.auto"), **machine(), "recipes": recipes, "runs": known}
         args.out.write_text(json.dumps(facts, indent=1) + "\n")
 
 

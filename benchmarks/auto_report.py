@@ -62,7 +62,7 @@ def plans(runs: list[dict]) -> str:
 
 
 def page(text: str, results: dict) -> str:
-    """The page with its places filled."""
+    """The page with its slots filled."""
     return put(text, answer=answer(results), figures=figures(results), made=made(results))
 
 
@@ -88,9 +88,9 @@ def answer(results: dict) -> str:
 def figures(results: dict) -> str:
     runs = results["runs"]
     rows = [[name, *(f"{its[split]:,}" for split in ("train", "dev", "test"))] for name, its in _rows(runs).items()]
-    said = f"""Test scores in percent, mean of {len(_seeds(runs))} seeds; in brackets how far `auto` is above the
+    text = f"""Test scores in percent, mean of {len(_seeds(runs))} seeds; in brackets how far `auto` is above the
         independent recipe, `{RECIPES["independent"]}`."""
-    return f"""{filled(said)}
+    return f"""{filled(text)}
 
 {scores(runs)}
 

@@ -71,14 +71,14 @@ def theseus_findings(theseus: dict, found: Scores) -> str:
 def advantage(found: Scores, layers: int) -> str:
     first, after = pair(found, layers)
     above = [task for task in NAMES if after[task] > found[BEFORE][task]]
-    said = f"""**12 layers into {layers}** keep {kept(found, after):.1f} % of the predecessor's macro average
+    text = f"""**12 layers into {layers}** keep {kept(found, after):.1f} % of the predecessor's macro average
         ({macro(after):.1f} of {macro(found[BEFORE]):.1f}) and lie {macro(after) - macro(first):.1f} points above
         fine-tuning the first {layers} layers ({macro(first):.1f})."""
     if above:
         names = spoken([f"{NAMES[task]} ({after[task] - found[BEFORE][task]:+.1f})" for task in above])
-        said += f""" On {names} they are above the predecessor itself; without {spoken([NAMES[t] for t in above])} they
+        text += f""" On {names} they are above the predecessor itself; without {spoken([NAMES[t] for t in above])} they
             keep {kept(found, after, *above):.1f} %."""
-    return said
+    return text
 
 
 def bulk(found: Scores, layers: int) -> str:
@@ -121,20 +121,20 @@ def beside(found: Scores) -> str:
     ]
     gain = theirs["theseus 6"]["macro"] - theirs["first 6 layers"]["macro"]
     first, after = pair(found, 6)
-    said = f"""BERT-of-Theseus compressed BERT-base, which is twice as wide, with batches of 32 at 1e-5 or 2e-5 and
+    text = f"""BERT-of-Theseus compressed BERT-base, which is twice as wide, with batches of 32 at 1e-5 or 2e-5 and
         schedules from a grid, and reports the median of 5 runs. With 6 layers it keeps {share["theseus 6"]:.1f} % of
         its macro average over 8 tasks and gains {gain:.1f} points over fine-tuning them. Here it is
         {kept(found, after):.1f} % and {macro(after) - macro(first):.1f} points, for another encoder, with other
         settings, over fewer tasks. Its figures:"""
     heading = ["paper, GLUE dev", *NAMES.values(), "macro of 8", "kept, %", "macro of these 5"]
-    return f"{filled(said)}\n\n{table(heading, lines)}"
+    return f"{filled(text)}\n\n{table(heading, lines)}"
 
 
 def elastic_findings(elastic: dict, short: dict) -> str:
     facts = elastic["pretraining"]
     before, after = ([entry for entry in facts[when].values()] for when in ("before", "after"))
-    told = [100 * entry["sop_accuracy"] for entry in after]
-    lower, orders = told[:6], told[6:]
+    accuracies = [100 * entry["sop_accuracy"] for entry in after]
+    lower, orders = accuracies[:6], accuracies[6:]
     lines = [
         f"""**What was run**: {facts["epochs"]:g} epochs over 14.0 M tokens of English Wikipedia, {facts["rows"]:,}
         rows, {facts["steps"]:,} steps of 256 rows at {facts["lr"]:g}, in {facts["seconds"]:.0f} s on a GPU shared with
@@ -157,7 +157,7 @@ def elastic_findings(elastic: dict, short: dict) -> str:
 
 def half_as_long(elastic: dict, short: dict) -> str:
     facts = short["pretraining"]
-    told = [100 * entry["sop_accuracy"] for entry in facts["after"].values()]
+    accuracies = [100 * entry["sop_accuracy"] for entry in facts["after"].values()]
     changes = []
     for task in CHANCE:
         one, other = (scores(found, task, "with") for found in (short, elastic))
@@ -168,7 +168,7 @@ def half_as_long(elastic: dict, short: dict) -> str:
         ]
     return f"""**{facts["epochs"]:g} epochs** ({facts["steps"]:,} steps, in another call: `{RESULTS[2].name}`)
         left the loss of hidden words at {list(facts["after"].values())[-1]["mlm"]:.1f} and sentence order at
-        {span(told)} %, yet gave {spoken(changes)}: the longer run did not do more for early layers."""
+        {span(accuracies)} %, yet gave {spoken(changes)}: the longer run did not do more for early layers."""
 
 
 def moved(elastic: dict, task: str) -> str:
@@ -180,10 +180,10 @@ def moved(elastic: dict, task: str) -> str:
         f"{change[k]:+.1f} after {k} layers ({without[k]:.1f} to {after[k]:.1f})" for k in change if change[k] > CLEAR
     ]
     lost = [k for k in change if change[k] < -CLEAR]
-    said = f"**{NAMES[task]}, exits after every layer**: {spoken(gained) if gained else 'no layer gains'}"
+    text = f"**{NAMES[task]}, exits after every layer**: {spoken(gained) if gained else 'no layer gains'}"
     if lost:
-        said += f"; layers {runs_of(lost)} lose {span([-change[k] for k in lost])}"
-    return said + f". Layers {runs_of(idle)} stay at {CHANCE[task]}, the larger class, either way." * bool(idle)
+        text += f"; layers {runs_of(lost)} lose {span([-change[k] for k in lost])}"
+    return text + f". Layers {runs_of(idle)} stay at {CHANCE[task]}, the larger class, either way." * bool(idle)
 
 
 def runs_of(layers: list[int]) -> str:

@@ -38,15 +38,15 @@ def draw(theseus: dict, elastic: dict, paths: list[Path]) -> None:
     plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True})
     found = medians(theseus)
     figure, axes = plt.subplots(2, 4, figsize=(12.5, 6.2), layout="constrained")
-    *places, macros, without, rest = axes.flat
-    for axis, task in zip(places, NAMES):
+    *panels, macros, without, rest = axes.flat
+    for axis, task in zip(panels, NAMES):
         draw_task(axis, found, theseus, task)
     draw_macro(macros, found, "macro average")
     draw_macro(without, found, "macro without STS-B", "sts-b")
     for axis in axes[:, 0]:
         axis.set_ylabel("dev score")
     rest.axis("off")
-    rest.legend(*places[0].get_legend_handles_labels(), loc="center", frameon=False)
+    rest.legend(*panels[0].get_legend_handles_labels(), loc="center", frameon=False)
     figure.savefig(paths[0], dpi=160, metadata={"Software": None})
 
     figure, axes = plt.subplots(1, 3, figsize=(12, 4.2), layout="constrained")
@@ -60,21 +60,21 @@ def draw(theseus: dict, elastic: dict, paths: list[Path]) -> None:
 
 def draw_task(axis: Any, found: Scores, theseus: dict, task: str) -> None:
     layers = depths(found)
-    for place, (name, look) in enumerate({"first {} layers": BLUE, "theseus {}": ORANGE}.items()):
-        label = ("first layers, fine-tuned", "theseus")[place]
+    for index, (name, look) in enumerate({"first {} layers": BLUE, "theseus {}": ORANGE}.items()):
+        label = ("first layers, fine-tuned", "theseus")[index]
         axis.plot(layers, [found[name.format(k)][task] for k in layers], **look, **LINE, label=label)
         for k in layers:
             seeds = of_seeds(theseus, name.format(k), task)
             axis.plot(
-                [k + 0.12 * (2 * place - 1)] * len(seeds), seeds, "_", color=look["color"], markersize=6, alpha=0.8
+                [k + 0.12 * (2 * index - 1)] * len(seeds), seeds, "_", color=look["color"], markersize=6, alpha=0.8
             )
     dress(axis, found[BEFORE][task], layers, NAMES[task])
 
 
 def draw_macro(axis: Any, found: Scores, title: str, *without: str) -> None:
     layers = depths(found)
-    for place, look in enumerate((BLUE, ORANGE)):
-        axis.plot(layers, [macro(pair(found, k)[place], *without) for k in layers], **look, **LINE)
+    for index, look in enumerate((BLUE, ORANGE)):
+        axis.plot(layers, [macro(pair(found, k)[index], *without) for k in layers], **look, **LINE)
     dress(axis, macro(found[BEFORE], *without), layers, title)
 
 

@@ -114,13 +114,13 @@ Held-out text, before and after:
 
 def earlier(theseus: dict, elastic: dict) -> str:
     """Calls before the last one, which add to the same file."""
-    said = []
+    sentences = []
     if "--layers" in theseus["command"]:
-        said.append("""the first had made the other tasks and depths, all else alike, in the same file; STS-B's
+        sentences.append("""the first had made the other tasks and depths, all else alike, in the same file; STS-B's
             predecessors were made anew by this one, its 6 layers began from those before (86.7, 87.0, 87.0)""")
     if "--text" not in elastic["command"]:
-        said.append("the second had pre-trained, with `--text wiki_clean.txt`")
-    return filled(f"In a call before, {'; '.join(said)}.") if said else ""
+        sentences.append("the second had pre-trained, with `--text wiki_clean.txt`")
+    return filled(f"In a call before, {'; '.join(sentences)}.") if sentences else ""
 
 
 def cautions(theseus: dict, elastic: dict) -> list[str]:
@@ -200,15 +200,15 @@ def settings(theseus: dict, elastic: dict) -> list[list[str]]:
     ]
 
 
-# The cards: each has a place `<!-- depth -->` … `<!-- end -->`
+# The cards: each has a slot `<!-- depth -->` … `<!-- end -->`
 
-PLACE = re.compile(r"(<!-- depth -->\n).*?(<!-- end -->)", re.DOTALL)
+SLOT = re.compile(r"(<!-- depth -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def card(text: str, theseus: dict, elastic: dict) -> str:
     """A card with its table of figures brought up to date."""
     made = theseus_card if text.startswith("# theseus\n") else elastic_card
-    return PLACE.sub(lambda place: place[1] + made(theseus, elastic) + "\n" + place[2], text)
+    return SLOT.sub(lambda match: match[1] + made(theseus, elastic) + "\n" + match[2], text)
 
 
 def theseus_card(theseus: dict, elastic: dict) -> str:

@@ -22,7 +22,7 @@ PAPER = {
     "first 3 layers": (27.5, 81.9, 57.7, 85.9, 76.8, 71.9),
     "theseus 3": (35.0, 84.3, 59.5, 87.2, 78.9, 74.1),
 }
-CHANCE = {"sst-2": 50.9, "mrpc": 68.4}  # dev accuracy of always saying the larger class
+CHANCE = {"sst-2": 50.9, "mrpc": 68.4}  # dev accuracy of always predicting the larger class
 WORDS = 30522  # in the encoder's vocabulary
 
 Scores = dict[str, dict[str, float]]  # variant -> task -> median of its seeds, in percent

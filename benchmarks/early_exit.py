@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from paredown import AdaptiveModel
 
-SPEEDS = [(place / 100) ** 3 for place in range(101)]  # dense at the cautious end
+SPEEDS = [(index / 100) ** 3 for index in range(101)]  # dense at the cautious end
 RULES = ("entropy", "confidence", "margin", "patience", "vote", "ensemble", "learned")
 TARGETS = (1.0, 2.0, 2.48, 3.16, 4.33, 6.0)  # fewer layers; 2.48, 3.16 and 4.33 are where the reference was measured
 
@@ -183,7 +183,7 @@ def main() -> None:
 
 def report(runs: list[dict], args: argparse.Namespace) -> dict:
     return {
-        "command": said_command("benchmarks/early_exit.py"),
+        "command": repeatable_command("benchmarks/early_exit.py"),
         "encoder": args.weights.name,
         **machine(),
         "precision": args.precision,
@@ -205,14 +205,14 @@ def machine() -> dict[str, str]:
     }
 
 
-def said_command(script: str) -> str:
+def repeatable_command(script: str) -> str:
     """The command as a reader can repeat it: folders and absolute paths by their last part, phrases quoted."""
 
-    def said(word: str) -> str:
+    def shown(word: str) -> str:
         word = Path(word).absolute().name if word.startswith("/") or Path(word).is_dir() else word
         return f'"{word}"' if " " in word else word
 
-    return " ".join(["python", script, *map(said, sys.argv[1:])])
+    return " ".join(["python", script, *map(shown, sys.argv[1:])])
 
 
 def run_all(

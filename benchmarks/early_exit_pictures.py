@@ -40,12 +40,12 @@ def draw(found: Found, task: str) -> None:
     grid = [1 + step / 50 for step in range(551)]  # layers, 1 to 12
     for column, (title, group) in enumerate(GROUPS.items()):
         above, below = axes[:, column]
-        for place, (method, (colour, marker)) in enumerate(group.items()):
+        for index, (method, (colour, marker)) in enumerate(group.items()):
             row = found[task][method]
             look = {"color": colour, "marker": marker, "linewidth": 1.6, "markersize": 5.5, "markeredgecolor": "white"}
             scores = [frontier(row, budget) for budget in grid]
-            # Markers at other places for every method, so that lines that coincide can still be told apart.
-            above.plot(grid, scores, **look, markeredgewidth=0.6, markevery=(9 * place, 55), label=method)
+            # Markers at other points for every method, so that lines that coincide can still be distinguished.
+            above.plot(grid, scores, **look, markeredgewidth=0.6, markevery=(9 * index, 55), label=method)
             layers = sorted(map(int, row["per_layer"]))
             below.plot(layers, [100 * row["per_layer"][str(k)] for k in layers], **look, markeredgewidth=0.6)
         for axis in (above, below):

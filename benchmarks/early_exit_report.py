@@ -177,9 +177,9 @@ def against(found: Found, task: str) -> str:
             score = round(100 * row["full_depth"] if target == "full" else best(row, target)[0], 1)
             side = "equal" if score == given else "better" if score > given else "worse"
             groups[side].append(f"*{method}*" + (f" ({score - given:+.1f})" if score != given else ""))
-        said = "; ".join(f"{side}: {', '.join(methods)}" for side, methods in groups.items() if methods)
+        text = "; ".join(f"{side}: {', '.join(methods)}" for side, methods in groups.items() if methods)
         where = "At full depth" if target == "full" else f"At {target.replace('x', '×')}"
-        lines.append(f"* {where} the reference has {given:.1f}; {said}.")
+        lines.append(f"* {where} the reference has {given:.1f}; {text}.")
     ours = "3 too" if task == "sst-2" else "8, which may explain a part of their lead"
     return f"""The independent reference is a plain script, not ours and not in this repository, with attention heads
 and self-distillation, trained for 3 epochs; how many seeds it ran is not known. Our full-depth stages had {ours}.
@@ -214,14 +214,14 @@ def seeds(row: dict) -> str:
     return ", ".join(f"{100 * run['per_layer'][deepest]:.1f}" for run in row["runs"])
 
 
-# The cards: each has a place `<!-- figures: method; method -->` … `<!-- end -->`
+# The cards: each has a slot `<!-- figures: method; method -->` … `<!-- end -->`
 
-PLACE = re.compile(r"(<!-- figures: (.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
+SLOT = re.compile(r"(<!-- figures: (.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def card(text: str, found: Found) -> str:
     """A card with its table of figures brought up to date."""
-    return PLACE.sub(lambda place: place[1] + figures(place[2].split("; "), found) + "\n" + place[3], text)
+    return SLOT.sub(lambda match: match[1] + figures(match[2].split("; "), found) + "\n" + match[3], text)
 
 
 def figures(methods: list[str], found: Found) -> str:

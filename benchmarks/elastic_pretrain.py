@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.early_exit import machine, run_all, said_command
+from benchmarks.early_exit import machine, repeatable_command, run_all
 
 STARTS = ("without", "with")  # pre-training
 DEPTHS = (3, 6)
@@ -125,7 +125,7 @@ def main() -> None:
         job = json.loads(args.job)
         args.out.write_text(json.dumps(run_one(job, args.weights, args.run, args.data, args.precision, args.limit)))
         return
-    facts = {"command": said_command("-m benchmarks.elastic_pretrain"), "encoder": args.weights.name, **machine()}
+    facts = {"command": repeatable_command("-m benchmarks.elastic_pretrain"), "encoder": args.weights.name, **machine()}
     if args.text:
         facts["pretraining"] = pretrain(args)
         (args.run / "facts.json").write_text(json.dumps(facts))

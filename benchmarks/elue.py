@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.early_exit import TOGETHER, machine, run_all, said_command
+from benchmarks.early_exit import TOGETHER, machine, repeatable_command, run_all
 
 DEPTHS = (1, 2, 3, 4, 6, 8, 10, 12)
 RULES = ("entropy_nats", "patience")
@@ -71,7 +71,7 @@ def prepare(raw: Path, folder: Path) -> None:
 
     def drawn(rows: list, *numbers: int) -> list[list]:
         mixed = source.sample(rows, len(rows))
-        starts = [sum(numbers[:place]) for place in range(len(numbers))]
+        starts = [sum(numbers[:index]) for index in range(len(numbers))]
         return [mixed[start : start + number] for start, number in zip(starts, numbers)]
 
     train, dev = drawn(cells(raw / "SST-2/train.tsv", 0, 1), 20_000, 2_000)
@@ -111,7 +111,7 @@ def cells(path: Path, *columns: int, header: int = 1) -> list[tuple[str, ...]]:
 
 def write(folder: Path, header: tuple[str, ...], train: list, dev: list, test: list) -> None:
     """train, dev, test without labels, and test_full with them."""
-    label = next(place for place, name in enumerate(header) if name in ("label", "Quality"))
+    label = next(position for position, name in enumerate(header) if name in ("label", "Quality"))
     asked = [(number, *row[:label], *row[label + 1 :]) for number, row in enumerate(test)]
     open_header = ("index", *header[:label], *header[label + 1 :])
     folder.mkdir(parents=True, exist_ok=True)
@@ -228,7 +228,7 @@ def report(runs: list[dict], args: argparse.Namespace) -> dict:
     )
     notes = {f"{run['task']}: {note}" for run in runs for note in run["notes"]}
     return {
-        "command": said_command("-m benchmarks.elue"),
+        "command": repeatable_command("-m benchmarks.elue"),
         "encoder": args.weights.name,
         **machine(),
         "precision": args.precision,

@@ -24,7 +24,7 @@ NAMES = {
 
 
 def page(text: str, results: dict) -> str:
-    """The page with its places filled."""
+    """The page with its slots filled."""
     standing = Standing.from_json(results)
     return put(text, answer=answer(results, standing), figures=figures(results, standing), made=made(results, standing))
 

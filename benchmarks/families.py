@@ -11,12 +11,14 @@ from transformers.utils import logging
 
 from tests.families import COMMITTED, EVERY_TOKEN, EXACT, survey, version
 
-SAID = {EXACT: "yes | yes |", EVERY_TOKEN: "yes | no |"}
+CELLS = {EXACT: "yes | yes |", EVERY_TOKEN: "yes | no |"}
 
 
 def page(found: dict[str, str], transformers: str) -> str:
-    walked = sum(said in SAID for said in found.values())
-    rows = "\n".join(f"| {family} | {SAID.get(said, f'no | no | {said}')} |" for family, said in found.items())
+    walked = sum(verdict in CELLS for verdict in found.values())
+    rows = "\n".join(
+        f"| {family} | {CELLS.get(verdict, f'no | no | {verdict}')} |" for family, verdict in found.items()
+    )
     return f"""# Encoder families
 
 {walked} of the {len(found)} encoder families of transformers {transformers} run layer by layer here, with results equal
@@ -41,7 +43,9 @@ def main() -> None:
     COMMITTED.parent.mkdir(exist_ok=True)
     COMMITTED.write_text(json.dumps({"transformers": version(), "families": found}, indent=2) + "\n")
     COMMITTED.with_suffix(".md").write_text(page(found, version()))
-    print(f"{sum(said in SAID for said in found.values())} of {len(found)} families walked; see {COMMITTED.parent}")
+    print(
+        f"{sum(verdict in CELLS for verdict in found.values())} of {len(found)} families walked; see {COMMITTED.parent}"
+    )
 
 
 if __name__ == "__main__":

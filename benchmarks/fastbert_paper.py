@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.early_exit import fit, machine, run_all, said_command
+from benchmarks.early_exit import fit, machine, repeatable_command, run_all
 
 FINEST = 10**6  # steps of the thresholds among which the one that reaches a speed-up is sought
-CURVE = [(place / 40) ** 3 for place in range(41)]  # thresholds, dense at the cautious end
+CURVE = [(index / 40) ** 3 for index in range(41)]  # thresholds, dense at the cautious end
 SPEEDS = (0.1, 0.5, 0.8)
 
 
@@ -58,7 +58,7 @@ PAPER: dict[str, dict[str, dict[str, float]]] = {
         "0.5": {"score": 93.14, "speedup": 10.33, "layers": 1.14},
     },
 }
-TARGETS = sorted({said["speedup"] for speeds in PAPER.values() for at, said in speeds.items() if at != "full"})
+TARGETS = sorted({point["speedup"] for speeds in PAPER.values() for at, point in speeds.items() if at != "full"})
 
 
 def read(name: str, data: Path, limit: int | None) -> tuple[list, list, list]:
@@ -188,7 +188,7 @@ def mean_point(points: list[dict | None]) -> dict | None:
 
 def report(runs: list[dict], args: argparse.Namespace, weights: dict[str, Path]) -> dict:
     return {
-        "command": said_command("-m benchmarks.fastbert_paper"),
+        "command": repeatable_command("-m benchmarks.fastbert_paper"),
         "encoders": {name: weights[SETS[name].language].name for name in args.sets},
         **machine(),
         "precision": args.precision,

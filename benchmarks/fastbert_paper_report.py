@@ -173,24 +173,24 @@ def against(one: Set) -> str:
     """Full depth, then the losses at the paper's own speed-ups, then what its thresholds mean here."""
     full, theirs = percent(one["speeds"]["full"]), one["paper"]["full"]["score"]
     papers = {speed: paper for speed, paper in one["paper"].items() if speed != "full"}
-    said = [f"full depth is {side(full - theirs)} ({full:.2f}, paper {theirs:.2f})"]
+    sentences = [f"full depth is {side(full - theirs)} ({full:.2f}, paper {theirs:.2f})"]
     for paper in papers.values():
         point = one["matched"][f"{paper['speedup']:g}x"]
         if point is None:
-            said.append(f"{paper['speedup']:.2f}× is not reached")
+            sentences.append(f"{paper['speedup']:.2f}× is not reached")
             continue
         score = percent(point)
-        said.append(
+        sentences.append(
             f"""at {paper["speedup"]:.2f}× accuracy is {side(score - paper["score"])} ({score:.2f}, paper
             {paper["score"]:.2f}), and against full depth {signed(score - full)} where the paper has
             {signed(paper["score"] - theirs)}"""
         )
     ours = spoken([f"{one['speeds'][speed]['layers']:.2f}" for speed in papers])
     there = spoken([f"{paper['layers']:.2f}" for paper in papers.values()])
-    said.append(
+    sentences.append(
         f"a threshold is not a speed-up: at {spoken(list(papers))} rows run {ours} layers here and {there} there"
     )
-    return "; ".join(said) + "."
+    return "; ".join(sentences) + "."
 
 
 def counts(found: dict[str, Set]) -> str:
@@ -235,13 +235,13 @@ Layer by layer:
 def by_speed(one: Set) -> list[list[str]]:
     lines = []
     for speed, point in one["speeds"].items():
-        said = ["–"] * 3
+        cells = ["–"] * 3
         if paper := one["paper"].get(speed):
-            said = [f"{paper['score']:.2f}", f"{paper['layers']:.2f}", f"{paper['speedup']:.2f}×"]
+            cells = [f"{paper['score']:.2f}", f"{paper['layers']:.2f}", f"{paper['speedup']:.2f}×"]
         lines.append(
             ["full depth" if speed == "full" else speed, f"{percent(point):.2f}", f"{point['layers']:.2f}"]
             + [f"{point[count]:.2f}×" for count in ("paper_speedup", "own_speedup")]
-            + said * bool(one["paper"])
+            + cells * bool(one["paper"])
         )
     return lines
 
@@ -250,14 +250,14 @@ def by_target(one: Set) -> list[list[str]]:
     full, lines = percent(one["speeds"]["full"]), []
     known = {f"{paper['speedup']:g}x": paper["score"] for speed, paper in one["paper"].items() if speed != "full"}
     for target, point in one["matched"].items():
-        ours, said = ["not reached", "–", "–", "–"], ["–"] * 2
+        ours, cells = ["not reached", "–", "–", "–"], ["–"] * 2
         if point is not None:
             thresholds = ", ".join(f"{run['matched'][target]['threshold']:.3g}" for run in one["runs"])
             score = percent(point)
             ours = [thresholds, f"{point['paper_speedup']:.2f}×", f"{score:.2f}", signed(score - full)]
         if target in known:
-            said = [f"{known[target]:.2f}", signed(known[target] - one["paper"]["full"]["score"])]
-        lines.append([f"{float(target[:-1]):.2f}×", *ours] + said * bool(one["paper"]))
+            cells = [f"{known[target]:.2f}", signed(known[target] - one["paper"]["full"]["score"])]
+        lines.append([f"{float(target[:-1]):.2f}×", *ours] + cells * bool(one["paper"]))
     return lines
 
 
@@ -326,9 +326,9 @@ def against_speedup(axis: Any, one: Set) -> None:
 
 
 def where_rows_leave(axis: Any, one: Set) -> None:
-    for place, (speed, colour) in enumerate(COLOURS.items()):
+    for index, (speed, colour) in enumerate(COLOURS.items()):
         shares = [100 * share for share in one["speeds"][speed]["exits"]]
-        axis.bar([k + 0.27 * (place - 1) for k in range(1, len(shares) + 1)], shares, 0.27, color=colour)
+        axis.bar([k + 0.27 * (index - 1) for k in range(1, len(shares) + 1)], shares, 0.27, color=colour)
     axis.set_xticks(range(1, len(one["per_layer"]) + 1))
     axis.set_xlabel("after layer")
     axis.grid(axis="y", color="0.9", linewidth=0.8)

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.early_exit import machine, said_command
+from benchmarks.early_exit import machine, repeatable_command
 from benchmarks.pages import DOCS, filled, put, table
 
 ROUNDS, CALLS = 9, 60
@@ -133,7 +133,11 @@ def main() -> None:
         print(json.dumps(of_this_tree()))
         return
     trees = {"now": Path(__file__).parent.parent} | ({"before": args.before} if args.before else {})
-    found: dict[str, Any] = {"command": said_command("-m benchmarks.overhead"), **machine(), "cpu_flags": cpu_flags()}
+    found: dict[str, Any] = {
+        "command": repeatable_command("-m benchmarks.overhead"),
+        **machine(),
+        "cpu_flags": cpu_flags(),
+    }
     for name, tree in trees.items():
         code = f"import sys; sys.path[:0] = [{str(tree)!r}, {str(trees['now'])!r}]; sys.argv = ['', '--one']; "
         code += f"import runpy; runpy.run_path({str(Path(__file__))!r}, run_name='__main__')"
@@ -157,15 +161,15 @@ def figures(found: dict[str, Any]) -> str:
     """For the page on the engine."""
     trees = [name for name in ("before", "now") if name in found]
     lines = []
-    for plan, said in (("exits", "two heads asked, nobody leaves"), ("full_depth", "no exit rule")):
+    for plan, text in (("exits", "two heads asked, nobody leaves"), ("full_depth", "no exit rule")):
         for what, unit in (("python_calls", "Python calls"), ("microseconds", "µs")):
             more = [found[tree][what][plan] - found[tree][what]["stock"] for tree in trees]
-            lines.append([said, unit, *(f"{value:,.0f}" for value in more)])
+            lines.append([text, unit, *(f"{value:,.0f}" for value in more)])
     beside = ", ".join(f"{one['ratio']:.3f} at {one['tokens']} tokens" for one in found["full_depth"])
-    said = f"""What an answer of one row through three layers costs beyond the bare model (CPU with
+    text = f"""What an answer of one row through three layers costs beyond the bare model (CPU with
         {found["cpu_flags"]}, one thread, process time; before: one loop for each use, patched modules):"""
     after = f"A 12x384 encoder at full depth takes this many times transformers' own forward, batch 1: {beside}."
-    return f"{filled(said)}\n\n{table(['plan', 'beyond the model', *trees], lines)}\n\n{filled(after)}"
+    return f"{filled(text)}\n\n{table(['plan', 'beyond the model', *trees], lines)}\n\n{filled(after)}"
 
 
 if __name__ == "__main__":

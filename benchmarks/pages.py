@@ -1,4 +1,4 @@
-"""What the pages of figures share: sentences, tables, places to fill, and the section that ends each page."""
+"""What the pages of figures share: sentences, tables, slots to fill, and the section that ends each page."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def machine(facts: dict, precision: str, note: str = "") -> str:
 
 
 def put(text: str, **parts: str) -> str:
-    """The text with each place `<!-- name -->` … `<!-- end -->` filled anew."""
+    """The text with each slot `<!-- name -->` … `<!-- end -->` filled anew."""
     for name, part in parts.items():
-        place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        text = place.sub(lambda found, part=part: f"{found[1]}{part}\n{found[2]}", text)
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        text = pattern.sub(lambda found, part=part: f"{found[1]}{part}\n{found[2]}", text)
     return text
 
 

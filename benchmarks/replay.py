@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.early_exit import machine, said_command
+from benchmarks.early_exit import machine, repeatable_command
 
 ROUNDS, THRESHOLDS, SINGLY = 3, 1000, 20
 
@@ -51,7 +51,7 @@ def main() -> None:
     rounds = [all_at_once() for _ in range(ROUNDS)]
     best = min(rounds, key=lambda each: sum(each.values()))
     each = min(one_each() for _ in range(ROUNDS)) / (len(few) * SINGLY)
-    facts = {"command": said_command("-m benchmarks.replay"), "encoder": args.weights.name, **machine()}
+    facts = {"command": repeatable_command("-m benchmarks.replay"), "encoder": args.weights.name, **machine()}
     facts |= {"rows": len(seen), "heads": len(seen.stops), "rules": len(rules), "thresholds_of_each": THRESHOLDS}
     facts |= {
         "seconds": round(sum(best.values()), 3),

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.early_exit import machine, run_all, said_command
+from benchmarks.early_exit import machine, repeatable_command, run_all
 
 MACRO = ("cola", "mrpc", "rte", "sst-2", "sts-b")
 
@@ -225,7 +225,7 @@ def main() -> None:
 
 def report(runs: list[dict], args: argparse.Namespace) -> dict:
     return {
-        "command": said_command("-m benchmarks.theseus"),
+        "command": repeatable_command("-m benchmarks.theseus"),
         "encoder": args.weights.name,
         **machine(),
         "precision": args.precision,

@@ -14,7 +14,7 @@ import random
 import time
 from pathlib import Path
 
-from benchmarks.early_exit import machine, said_command
+from benchmarks.early_exit import machine, repeatable_command
 
 ROWS, ROUNDS, SIZES = 64, 3, (1, 16)
 PLANS = [None, *(f"fixed_share:{share}" for share in (0.7, 0.5, 0.3))]
@@ -58,7 +58,7 @@ def main() -> None:
         flops = Bill(record(model, rows, 16, plan), Cost.of(model, plan)).mean(end, False)["flops_speedup"]
         spent = {size: round(1000 * times[size][reducer] / ROWS, 2) for size in SIZES}
         points.append({"reduce": reducer or "none", "flops_speedup": round(flops, 3), "milliseconds": spent})
-    facts = {"command": said_command("-m benchmarks.token_time"), "encoder": args.weights.name, **machine()}
+    facts = {"command": repeatable_command("-m benchmarks.token_time"), "encoder": args.weights.name, **machine()}
     facts |= {"rows": ROWS, "tokens": sum(map(len, rows)) / ROWS}
     args.out.write_text(json.dumps({**facts, "points": points}, indent=1) + "\n")
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.early_exit import machine, run_all, said_command
+from benchmarks.early_exit import machine, repeatable_command, run_all
 
 TIMED = {1: 32, 128: 256}  # rows at once: rows in all
 PLAIN, EXITS = "all tokens", "exits"
@@ -108,8 +108,8 @@ def read(task: str, data: Path, model: Any, limit: int | None) -> tuple[Any, Any
         train, test = source.read(data, "train").rows, source.read(data, "dev").rows
         titles = sorted({row.context for row in train})  # no paragraph stands on both sides
         random.Random(0).shuffle(titles)
-        place = {title: number for number, title in enumerate(titles)}
-        train.sort(key=lambda row: place[row.context])
+        order = {title: number for number, title in enumerate(titles)}
+        train.sort(key=lambda row: order[row.context])
     else:
         source = tasks.make(task)
         train, test = source.read(data, "train").rows, source.read(data, "test").rows
@@ -279,8 +279,10 @@ def main() -> None:
     runs, times = known["runs"], known["times"]
 
     def write() -> None:
-        said = known["command"] if args.time else said_command("-m benchmarks.tokens")  # with --time: what trained
-        facts = {"command": said, "encoder": args.weights.name, **machine()}
+        command = (
+            known["command"] if args.time else repeatable_command("-m benchmarks.tokens")
+        )  # with --time: what trained
+        facts = {"command": command, "encoder": args.weights.name, **machine()}
         found = {**facts, "precision": args.precision, "runs": runs, "times": times}
         args.out.write_text(json.dumps(found, indent=1) + "\n")
 

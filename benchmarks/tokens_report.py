@@ -188,10 +188,10 @@ def left_out(files: list[dict]) -> list[str]:
         for label in re.findall(r'"([^"]+)"', file["command"])
     }
     missing = [f"`{label}` (seed {seed})" for label, seed in sorted(asked - there)]
-    said = f"""**Not there**: {", ".join(missing)}. Of the first call, one ended with an error of cuDNN while the GPU's
+    text = f"""**Not there**: {", ".join(missing)}. Of the first call, one ended with an error of cuDNN while the GPU's
         memory was nearly full; of seed 2, it was stopped before it was done; the rest are of a second call for seed 1,
         which was stopped and whose one result was put into the first one's file."""
-    return [said] if missing else []
+    return [text] if missing else []
 
 
 def findings(found: Found, rule: Callable[[str, str], Rule | None]) -> list[list[str]]:
@@ -207,7 +207,7 @@ def findings(found: Found, rule: Callable[[str, str], Rule | None]) -> list[list
                 continue
             asked, choose = its
             choices = {seed: choose(runs, sorts(runs)[what]) for seed, runs in able.items()}
-            cells = [said(choices[seed], seeds[seed]) if seed in able else "" for seed in SEEDS]
+            cells = [described(choices[seed], seeds[seed]) if seed in able else "" for seed in SEEDS]
             made = [(seeds[seed], choice[1]) for seed, choice in choices.items() if choice is not None]
             lost, speed = [loss_of(point, runs) for runs, point in made], [at(point) for _, point in made]
             mean = f"{fmean(lost):+.2f} at {fmean(speed):.2f}x" if len(made) > 1 else ""
@@ -215,7 +215,7 @@ def findings(found: Found, rule: Callable[[str, str], Rule | None]) -> list[list
     return lines
 
 
-def said(choice: Chosen, runs: Runs) -> str:
+def described(choice: Chosen, runs: Runs) -> str:
     if choice is None:
         return "nothing"
     label, point = choice
@@ -268,10 +268,10 @@ def on_cpu() -> str:
         for spent in [point["milliseconds"]]
     ]
     head = ["plan", "FLOPs, times fewer", *(f"time, batch {size}" for size in whole)]
-    said = f"""Process time of one thread, {facts["encoder"]} on {facts["rows"]} reviews of IMDb with
+    text = f"""Process time of one thread, {facts["encoder"]} on {facts["rows"]} reviews of IMDb with
         {facts["tokens"]:.0f} tokens on average, by `{facts["command"]}` with torch {facts["torch"]}. How many tokens go
         counts, not which: nothing was trained."""
-    return f"{filled(said)}\n\n{table(head, rows)}"
+    return f"{filled(text)}\n\n{table(head, rows)}"
 
 
 def settings(found: Found) -> list[list[str]]:

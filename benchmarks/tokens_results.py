@@ -29,9 +29,9 @@ def read(paths: list[Path]) -> tuple[list[dict], Found]:
             label = re.sub("(dense )?gate", r"former \g<0>", run["label"]) if run["seed"] == FORMER else run["label"]
             found.setdefault((file["encoder"], run["task"]), {}).setdefault(run["seed"], {})[label] = run
     for (encoder, task), seeds in found.items():
-        place = {run["label"]: place for place, run in enumerate(wanted(task, 1.0))}
+        order = {run["label"]: index for index, run in enumerate(wanted(task, 1.0))}
         found[encoder, task] = {
-            seed: dict(sorted(runs.items(), key=lambda entry: place.get(entry[0], len(place))))
+            seed: dict(sorted(runs.items(), key=lambda entry: order.get(entry[0], len(order))))
             for seed, runs in sorted(seeds.items())
         }
     return files, found

@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def tokenizer() -> BertTokenizer:
-    return BertTokenizer(vocab={token: place for place, token in enumerate(VOCABULARY)}, model_max_length=64)
+    return BertTokenizer(vocab={token: index for index, token in enumerate(VOCABULARY)}, model_max_length=64)
 
 
 @pytest.fixture

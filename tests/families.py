@@ -113,7 +113,9 @@ def committed() -> dict[str, Any]:
 
 def walked(*verdicts: str) -> list[str]:
     """The families that the committed survey says can be walked; the tests are parametrised over them."""
-    return [family for family, said in committed()["families"].items() if said in (verdicts or (EXACT, EVERY_TOKEN))]
+    return [
+        family for family, verdict in committed()["families"].items() if verdict in (verdicts or (EXACT, EVERY_TOKEN))
+    ]
 
 
 def adaptive(
@@ -143,10 +145,10 @@ def _adopted(family: str, kind: str, head: Any, seed: int, **changes: Any) -> tu
         model.grow_error_probability()
         assert model.error_probability is not None
         with torch.no_grad():
-            for place, module in enumerate((*model.heads.values(), model.error_probability)):
+            for index, module in enumerate((*model.heads.values(), model.error_probability)):
                 for parameter in module.parameters():
                     # Heads half alike agree now and then, so that rules which wait for agreement can leave too.
-                    alike, own = (torch.Generator().manual_seed(seed + part) for part in (0, 1 + place))
+                    alike, own = (torch.Generator().manual_seed(seed + part) for part in (0, 1 + index))
                     noise = torch.randn(parameter.shape, generator=alike) + torch.randn(parameter.shape, generator=own)
                     parameter.copy_(1.5 * noise * parameter.shape[-1] ** -0.5)
     return model.eval(), torch.get_rng_state()

@@ -78,7 +78,9 @@ def test_loading_a_plain_folder(model: AdaptiveModel, tmp_path: Path) -> None:
     model.tokenizer.save_pretrained(tmp_path)
     plain = AdaptiveModel.from_pretrained(tmp_path)
     assert plain.kind.name == "single_label" and plain.head is None and plain.plan == Plan()
-    assert [said.label for said in plain.predict(TEXTS)] == [said.label for said in model.predict(TEXTS, plan=Plan())]
+    assert [predicted.label for predicted in plain.predict(TEXTS)] == [
+        predicted.label for predicted in model.predict(TEXTS, plan=Plan())
+    ]
     named = AdaptiveModel.from_pretrained(tmp_path, labels=["bad", "good", "so so"])
     assert named.labels == ["bad", "good", "so so"]
     with pytest.raises(BadSetting, match="2 labels are named"):
@@ -105,11 +107,11 @@ def test_pipeline_exits_early(model: AdaptiveModel) -> None:
     for layer in model.walk.layers:
         layer.register_forward_hook(note)
     classify = pipeline("text-classification", model=model, tokenizer=model.tokenizer)
-    said = classify(TEXTS, batch_size=2)
+    predictions = classify(TEXTS, batch_size=2)
     assert ran == {0}
     predicted = model.predict(TEXTS)
-    assert [one["label"] for one in said] == [one.label for one in predicted]
-    assert [one["score"] for one in said] == pytest.approx([one.score for one in predicted], abs=1e-5)
+    assert [one["label"] for one in predictions] == [one.label for one in predicted]
+    assert [one["score"] for one in predictions] == pytest.approx([one.score for one in predicted], abs=1e-5)
 
 
 def test_one_text_and_a_speed(model: AdaptiveModel) -> None:

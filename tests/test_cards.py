@@ -39,7 +39,7 @@ def blocks(card: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("encoder")
-    vocabulary = {token: place for place, token in enumerate(tiny.VOCABULARY)}
+    vocabulary = {token: index for index, token in enumerate(tiny.VOCABULARY)}
     config = BertConfig(
         vocab_size=len(vocabulary),
         hidden_size=16,
@@ -78,9 +78,9 @@ def test_a_card_names_every_alias_of_its_method(card: Path) -> None:
     listed = re.search(r"^\| alias \|.*\n\|[-|]+\n((?:\|.*\n)+)", card.read_text(), re.MULTILINE)
     rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", listed[1], re.MULTILINE) if listed else []
     assert sorted(alias for alias, _ in rows) == ours
-    for alias, said in rows:
+    for alias, meaning in rows:
         chosen, usual = methods.make(alias), methods.make(named(card))
-        settings = dict(part.split("=", 1) for part in re.findall(r"\w+=[^,`;]+", said))
+        settings = dict(part.split("=", 1) for part in re.findall(r"\w+=[^,`;]+", meaning))
         changed = {name for name in vars(chosen) if getattr(chosen, name) != getattr(usual, name)}
         assert settings.keys() == changed, f"{alias}: its settings are other than the card says"
         for name, value in settings.items():
@@ -106,7 +106,7 @@ def test_pages_and_figures_are_those_of_the_results() -> None:
     files, found = report.read(report.RESULTS)
     again = "make it again with `python -m benchmarks.early_exit_report`"
     assert report.PAGE.read_text() == report.page(files, found), again
-    marked = [card for card in CARDS if report.PLACE.search(card.read_text())]
+    marked = [card for card in CARDS if report.SLOT.search(card.read_text())]
     assert {named(card) for card in marked} >= EARLY_EXIT
     for card in marked:
         assert card.read_text() == report.card(card.read_text(), found), again
@@ -138,7 +138,7 @@ def test_the_page_of_fewer_layers_is_that_of_its_results() -> None:
     again = "make it again with `python -m benchmarks.depth_report`"
     assert report.PAGE.read_text() == report.page(*results), again
     for card in report.CARDS:
-        assert report.PLACE.search(card.read_text())
+        assert report.SLOT.search(card.read_text())
         assert card.read_text() == report.card(card.read_text(), *results[:2]), again
     assert all(picture.is_file() for picture in report.PICTURES)
 

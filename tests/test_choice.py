@@ -44,9 +44,9 @@ def model(tokenizer: Any) -> AdaptiveModel:
 
 def test_a_row_for_every_option(tokenizer: Any) -> None:
     first, *_, last = rows = CHOICE.encode(tokenizer, CHOICE.units(ASKED), [])
-    said = tokenizer.convert_ids_to_tokens(first.options[2].ids["input_ids"])
+    predicted = tokenizer.convert_ids_to_tokens(first.options[2].ids["input_ids"])
     context, asked = "the movie was dull and the cast was fine".split(), "the cast was quite awful".split()
-    assert said == ["[CLS]", *context, "[SEP]", *asked, "[SEP]"]
+    assert predicted == ["[CLS]", *context, "[SEP]", *asked, "[SEP]"]
     assert first.options[2].ids["token_type_ids"] == [0] * 11 + [1] * 6
     assert first.options[2].protected == (0, *range(10, 17))  # all but the context
     assert last.options[1].protected == tuple(range(len(last.options[1])))
@@ -90,9 +90,9 @@ BROKEN: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("bad", "said"), BROKEN, ids=[said for _, said in BROKEN])
-def test_broken_questions_are_named(bad: Any, said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+@pytest.mark.parametrize(("bad", "message"), BROKEN, ids=[message for _, message in BROKEN])
+def test_broken_questions_are_named(bad: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         CHOICE.units([bad])
 
 
@@ -109,14 +109,14 @@ def test_dicts_are_questions_too(model: AdaptiveModel) -> None:
 
 
 def test_predictions_are_options(model: AdaptiveModel) -> None:
-    said = model.predict(ASKED, batch_size=2)
-    for one, alone, its in zip(ASKED, (model.predict([one])[0] for one in ASKED), said, strict=True):
+    predicted = model.predict(ASKED, batch_size=2)
+    for one, alone, its in zip(ASKED, (model.predict([one])[0] for one in ASKED), predicted, strict=True):
         assert its.label in one.options and tuple(its.scores) == one.options
         assert sum(its.scores.values()) == pytest.approx(1, abs=1e-5) and its.score == max(its.scores.values())
         assert (its.label, its.layers, its.tokens) == (alone.label, alone.layers, alone.tokens)
     rows = model.encode(ASKED)
-    work = [its.layers * sum(map(len, row.options)) for its, row in zip(said, rows, strict=True)]
-    assert [its.tokens for its in said] == work
+    work = [its.layers * sum(map(len, row.options)) for its, row in zip(predicted, rows, strict=True)]
+    assert [its.tokens for its in predicted] == work
 
 
 MULTIPLE_CHOICE = sorted(set(walked()) & MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES.keys())
@@ -173,7 +173,7 @@ def test_a_bundle_comes_back_and_transformers_reads_it(model: AdaptiveModel, tmp
 
 
 @pytest.mark.parametrize("wrong", [{"labels": ["a", "b"]}, {"num_labels": 4}])
-def test_labels_have_no_place(wrong: dict[str, Any], tokenizer: Any, tmp_path: Path) -> None:
+def test_labels_are_refused(wrong: dict[str, Any], tokenizer: Any, tmp_path: Path) -> None:
     tiny("bert", num_labels=1).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     assert AdaptiveModel.from_pretrained(tmp_path, task="race", num_labels=1).config.num_labels == 1
@@ -181,7 +181,7 @@ def test_labels_have_no_place(wrong: dict[str, Any], tokenizer: Any, tmp_path: P
         AdaptiveModel.from_pretrained(tmp_path, task="choice", **wrong)
 
 
-def test_ragged_options_are_put_in_their_places() -> None:
+def test_ragged_options_are_padded() -> None:
     counts, scores = torch.tensor([[True, True, True], [True, True, False]]), torch.arange(5.0, requires_grad=True)
     logits = CHOICE.ruled_out(scores.unsqueeze(1), counts)
     assert logits.tolist() == [[0, 1, 2], [3, 4, RULED_OUT]]
@@ -216,11 +216,11 @@ def learnable(number: int, seed: int = 0) -> list[Choices]:
     """Two to four options; the right one is praise."""
     draw = random.Random(seed)
     found = []
-    for place in range(number):
+    for index in range(number):
         options = draw.sample(["bad", "dull", "awful"], draw.randint(1, 3))
         label = draw.randint(0, len(options))
         options.insert(label, draw.choice(["good", "fine", "great"]))
-        found.append(Choices(str(place), "the plot of a film", "the movie was", tuple(options), label))
+        found.append(Choices(str(index), "the plot of a film", "the movie was", tuple(options), label))
     return found
 
 

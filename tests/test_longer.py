@@ -124,9 +124,9 @@ def texts(number: int, words: int) -> list[dict[str, Any]]:
     """Long texts whose label stands at their end."""
     draw = torch.Generator().manual_seed(0)
     found = []
-    for place in range(number):
+    for index in range(number):
         some = [WORDS[at] for at in torch.randint(len(WORDS), (words,), generator=draw)]
-        found.append({"text": " ".join([*some, "good" if place % 2 else "bad"]), "label": place % 2})
+        found.append({"text": " ".join([*some, "good" if index % 2 else "bad"]), "label": index % 2})
     return found
 
 
@@ -170,13 +170,13 @@ def test_the_command(tmp_path: Path, tokenizer: Any, capsys: Any) -> None:
     assert "reads 300 tokens; it was 126" in capsys.readouterr().out
     assert main(["lengthen", str(out), str(tmp_path / "more"), "--interpolate", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["before"] == 300
-    for wrong, said in (
+    for wrong, predicted in (
         ([str(source), str(out)], "exists already"),
         ([str(source), str(tmp_path / "x"), "--to", "100"], "reads 126 tokens already"),
         ([str(tmp_path / "run.yaml"), str(tmp_path / "x")], "is a file"),
         ([str(tmp_path), str(tmp_path / "x")], "cannot be loaded"),
     ):
         assert main(["lengthen", *wrong]) == 1
-        assert said in capsys.readouterr().err
+        assert predicted in capsys.readouterr().err
     with pytest.raises(BadBundle, match="cannot be loaded"):
         lengthened(tmp_path, LONG)

@@ -64,10 +64,10 @@ def test_elasticbert_is_32_too(tokenizer: Any, tmp_path: Path) -> None:
 
 def test_a_type_that_does_not_exist(model: AdaptiveModel, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
-    said = "dtype must be one of float32, float16, bfloat16.*, not 'fp16'"
-    with pytest.raises(BadSetting, match=said):
+    text = "dtype must be one of float32, float16, bfloat16.*, not 'fp16'"
+    with pytest.raises(BadSetting, match=text):
         AdaptiveModel.from_pretrained(tmp_path, dtype="fp16")
-    with pytest.raises(BadSetting, match=said):
+    with pytest.raises(BadSetting, match=text):
         model.save_pretrained(tmp_path, dtype="fp16")
     assert dtype_named(None) == dtype_named(torch.float32) == torch.float32
 
@@ -96,8 +96,8 @@ def test_a_bundle_of_16_bits_answers_in_16_on_request(dtype: torch.dtype, model:
     model.save_pretrained(tmp_path, dtype)
     again = AdaptiveModel.from_pretrained(tmp_path, dtype=name(dtype))
     assert types_of(again) == {dtype} and again.answer(batch(99, [9, 4])).logits.dtype == dtype
-    for said, wanted in zip(again.predict(["the movie was great"]), model.predict(["the movie was great"])):
-        assert said.score == pytest.approx(wanted.score, abs=0.05)
+    for predicted, wanted in zip(again.predict(["the movie was great"]), model.predict(["the movie was great"])):
+        assert predicted.score == pytest.approx(wanted.score, abs=0.05)
     again.save_pretrained(tmp_path / "again")
     assert types_in(tmp_path / "again" / "model.safetensors") == {torch.float32}, "32 unless asked"
 
@@ -121,15 +121,17 @@ def spoil(model: Any, name: str, value: float) -> None:
 LAYER = "bert.encoder.layer.1.output.dense.weight"
 
 
-@pytest.mark.parametrize("value, said", [(float("nan"), "NaN"), (float("inf"), "infinity"), (-1e999, "infinity")])
+@pytest.mark.parametrize("value, message", [(float("nan"), "NaN"), (float("inf"), "infinity"), (-1e999, "infinity")])
 @pytest.mark.parametrize("where", [f"stock.{LAYER}", "heads.0.out.bias"])
 def test_weights_that_are_not_finite_are_not_saved(
-    where: str, value: float, said: str, model: AdaptiveModel, tmp_path: Path
+    where: str, value: float, message: str, model: AdaptiveModel, tmp_path: Path
 ) -> None:
     model.save_pretrained(tmp_path / "bundle")
     before = (tmp_path / "bundle" / "paredown.json").read_bytes()
     spoil(model, where, value)
-    with pytest.raises(NonFiniteWeights, match=f"bundle is not written: {where.removeprefix('stock.')} holds {said}"):
+    with pytest.raises(
+        NonFiniteWeights, match=f"bundle is not written: {where.removeprefix('stock.')} holds {message}"
+    ):
         model.save_pretrained(tmp_path / "bundle")
     assert (tmp_path / "bundle" / "paredown.json").read_bytes() == before
     model.drop_heads()
@@ -150,14 +152,14 @@ def test_weights_that_16_bits_cannot_hold_are_not_saved(model: AdaptiveModel, tm
         AdaptiveModel.from_pretrained(tmp_path / "bundle", dtype="float16")
 
 
-@pytest.mark.parametrize("value, said", [(float("nan"), "NaN"), (float("inf"), "infinity")])
+@pytest.mark.parametrize("value, message", [(float("nan"), "NaN"), (float("inf"), "infinity")])
 def test_loading_names_weights_that_are_not_finite(
-    value: float, said: str, model: AdaptiveModel, tmp_path: Path
+    value: float, message: str, model: AdaptiveModel, tmp_path: Path
 ) -> None:
     spoil(model.stock, LAYER, value)
     folder = plain_folder(model, tmp_path, torch.float32)
     for load in (AdaptiveModel.from_pretrained, lambda source: lengthened(source, 128)):
-        with pytest.raises(BadBundle, match=f"model.safetensors: {LAYER} holds {said}$"):
+        with pytest.raises(BadBundle, match=f"model.safetensors: {LAYER} holds {message}$"):
             load(folder)
 
 
@@ -185,6 +187,6 @@ def test_published_weights_that_are_not_finite(tokenizer: Any, tmp_path: Path) -
 
 
 def test_only_the_first_names_are_listed() -> None:
-    bad = {str(place): torch.tensor([float("nan")]) for place in range(9)} | {"whole": torch.ones(3, dtype=torch.long)}
+    bad = {str(index): torch.tensor([float("nan")]) for index in range(9)} | {"whole": torch.ones(3, dtype=torch.long)}
     assert non_finite(bad) == "0 holds NaN; 1 holds NaN; 2 holds NaN; so do 6 more of 10 tensors"
     assert non_finite({"large": torch.full((9,), 3e38)}) == "", "its norm overflows, it does not"

@@ -40,12 +40,12 @@ def rewritten(folder: Path, sealed: bool = True, drop: list[str] | None = None, 
 @pytest.mark.parametrize("name, grown, selectors", [("without_seal", (), ()), ("without_prices", (0, 2), (1,))])
 def test_a_bundle_that_an_earlier_version_wrote(name: str, grown: Any, selectors: Any, tmp_path: Path) -> None:
     model = AdaptiveModel.from_pretrained(KEPT / name)
-    assert [said.score for said in model.predict(TEXTS)] == pytest.approx(SCORES, abs=1e-6)
+    assert [predicted.score for predicted in model.predict(TEXTS)] == pytest.approx(SCORES, abs=1e-6)
     assert (model.plan, model.head_layers, model.grown_like) == (Plan(exit="entropy:0.3"), (0, 1), grown)
     assert model.selector_layers == selectors
     model.save_pretrained(tmp_path)
     again = AdaptiveModel.from_pretrained(tmp_path)
-    assert [said.score for said in again.predict(TEXTS)] == pytest.approx(SCORES, abs=1e-6)
+    assert [predicted.score for predicted in again.predict(TEXTS)] == pytest.approx(SCORES, abs=1e-6)
 
 
 def test_all_that_format_1_could_hold(tmp_path: Path) -> None:
@@ -60,9 +60,13 @@ def test_all_that_format_1_could_hold(tmp_path: Path) -> None:
         assert one.other_sections == {"note": {"from": "an unknown version"}}
         for found in expected["answers"].values():
             plan = None if found["plan"] is None else Plan.from_json(found["plan"])
-            for said, wanted in zip(one.predict(expected["texts"], plan=plan), found["rows"], strict=True):
-                assert (said.label, said.layers, said.tokens) == (wanted["label"], wanted["layers"], wanted["tokens"])
-                assert said.score == pytest.approx(wanted["score"], abs=1e-5)
+            for predicted, wanted in zip(one.predict(expected["texts"], plan=plan), found["rows"], strict=True):
+                assert (predicted.label, predicted.layers, predicted.tokens) == (
+                    wanted["label"],
+                    wanted["layers"],
+                    wanted["tokens"],
+                )
+                assert predicted.score == pytest.approx(wanted["score"], abs=1e-5)
 
 
 @pytest.mark.parametrize("age", [0, 1, 2, 3, 4])
@@ -130,10 +134,10 @@ def test_a_section_that_is_unknown_is_kept(model: AdaptiveModel, tmp_path: Path)
     assert AdaptiveModel.from_pretrained(tmp_path / "two").plan == model.plan
 
 
-@pytest.mark.parametrize("format, said", [(3, "format 3, which a newer paredown wrote"), ("x", "'x' is no format")])
-def test_another_format_is_refused_by_its_number(format: Any, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("format, message", [(3, "format 3, which a newer paredown wrote"), ("x", "'x' is no format")])
+def test_another_format_is_refused_by_its_number(format: Any, message: str, tmp_path: Path) -> None:
     shutil.copytree(KEPT / "without_prices", tmp_path / "bundle")
     path = tmp_path / "bundle" / "paredown.json"
     path.write_text(json.dumps({"format": format, "everything": "is otherwise"}))
-    with pytest.raises(BadBundle, match=f"{said}.* reads formats up to 2"):
+    with pytest.raises(BadBundle, match=f"{message}.* reads formats up to 2"):
         AdaptiveModel.from_pretrained(tmp_path / "bundle")

@@ -23,14 +23,16 @@ def made(tokenizer: Any) -> Any:
 
 
 def test_texts_in_their_order(model: AdaptiveModel) -> None:
-    said = model.predict(TEXTS, batch_size=2)
-    assert [one.label for one in said] == [model.predict(text)[0].label for text in TEXTS]
-    for one in said:
+    predicted = model.predict(TEXTS, batch_size=2)
+    assert [one.label for one in predicted] == [model.predict(text)[0].label for text in TEXTS]
+    for one in predicted:
         assert set(one.scores) == set(model.labels) and sum(one.scores.values()) == pytest.approx(1, abs=1e-5)
         assert one.score == max(one.scores.values()) == one.scores[one.label]
         assert 1 <= one.layers <= model.layers
     lengths = [len(model.tokenizer(text)["input_ids"]) for text in TEXTS]
-    assert [one.tokens for one in said] == [one.layers * length for one, length in zip(said, lengths, strict=True)]
+    assert [one.tokens for one in predicted] == [
+        one.layers * length for one, length in zip(predicted, lengths, strict=True)
+    ]
     assert model.predict([]) == []
 
 
@@ -66,9 +68,9 @@ def test_every_form_of_texts(model: AdaptiveModel, inputs: Any) -> None:
     ids=["lists", "dicts", "dataset"],
 )
 def test_every_form_of_pairs(model: AdaptiveModel, inputs: Any) -> None:
-    said = model.predict(PAIRS)
-    assert model.predict(inputs) == said
-    assert [one.scores for one in said] != [one.scores for one in model.predict(TEXTS)]
+    predicted = model.predict(PAIRS)
+    assert model.predict(inputs) == predicted
+    assert [one.scores for one in predicted] != [one.scores for one in model.predict(TEXTS)]
 
 
 def test_several_labels(made: Any) -> None:
@@ -88,11 +90,13 @@ def test_numbers(made: Any) -> None:
 def test_one_label_for_every_word(made: Any) -> None:
     model = made("token_label")
     words = ["the", "movies", "was", "greatly", "dullish"]  # three of them are two tokens
-    (said,) = model.predict([{"words": words}])
-    assert len(said.label) == len(said.scores) == len(words) and set(said.label) <= set(model.labels)
-    assert said == model.predict(" ".join(words))[0]
-    assert said.score == min(scores[label] for label, scores in zip(said.label, said.scores, strict=True))
-    assert said.tokens == said.layers * 10
+    (predicted,) = model.predict([{"words": words}])
+    assert len(predicted.label) == len(predicted.scores) == len(words) and set(predicted.label) <= set(model.labels)
+    assert predicted == model.predict(" ".join(words))[0]
+    assert predicted.score == min(
+        scores[label] for label, scores in zip(predicted.label, predicted.scores, strict=True)
+    )
+    assert predicted.tokens == predicted.layers * 10
     assert [len(one.label) for one in model.predict(TEXTS)] == [len(text.split()) for text in TEXTS]
 
 

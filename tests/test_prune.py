@@ -15,7 +15,7 @@ from tests.families import adaptive, batch, walked
 
 # A head over all layers' attention maps; residuals scaled by the number of layers.
 CANNOT_BE_CUT = {"esm": "other parts", "esmc": "cannot be moved"}
-CANNOT_HOLD = {"albert"}  # one layer's weights for all places: it can be shorter, but not hold layers that differ
+CANNOT_HOLD = {"albert"}  # one layer's weights for all layers: it can be shorter, but not hold layers that differ
 
 
 def grown(family: str) -> AdaptiveModel:
@@ -35,17 +35,17 @@ def test_the_first_layers_of_every_family(family: str) -> None:
     model = adaptive(family, head=None, plan=Plan(depth=(0, 1)))
     inputs = batch(99, [12, 7, 3])
     with torch.no_grad():
-        said = pruned(model)(**inputs).logits
+        outputs = pruned(model)(**inputs).logits
     assert pruned(model).config.num_hidden_layers == 2
-    torch.testing.assert_close(said, model.answer(inputs).logits, rtol=0, atol=1e-6)
+    torch.testing.assert_close(outputs, model.answer(inputs).logits, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("family", [family for family in walked() if family not in {*CANNOT_HOLD, *CANNOT_BE_CUT}])
 def test_appended_layers_of_every_family(family: str) -> None:
     model, inputs = grown(family), batch(99, [12, 7, 3])
     with torch.no_grad():
-        said = pruned(model)(**inputs).logits
-    torch.testing.assert_close(said, model.answer(inputs).logits, rtol=0, atol=1e-6)
+        outputs = pruned(model)(**inputs).logits
+    torch.testing.assert_close(outputs, model.answer(inputs).logits, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(("family", "reason"), CANNOT_BE_CUT.items())
@@ -72,8 +72,8 @@ def test_a_head_at_the_end_is_not_lost_silently() -> None:
     model = adaptive("bert", plan=Plan(depth=(0, 1)))
     with pytest.raises(BadPlan, match="after layer 1 a head answers"):
         pruned(model)
-    said = pruned(model, own_classifier=True)(**batch(99, [5])).logits
-    assert said.shape == (1, 3)
+    outputs = pruned(model, own_classifier=True)(**batch(99, [5])).logits
+    assert outputs.shape == (1, 3)
     bare = adaptive("bert", plan="entropy:0.5")  # no head after the last layer: exits are left out, the answer stays
     with torch.no_grad():
         expected = bare.answer(batch(99, [5]), Plan()).logits

@@ -18,7 +18,7 @@ from paredown.training import train
 from tests.families import adaptive
 
 LONG = "the movie was good and the plot was bad but the cast was fine"
-ROWS = [{"text": LONG, "label": place % 3} for place in range(8)]
+ROWS = [{"text": LONG, "label": index % 3} for index in range(8)]
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def trained(model: AdaptiveModel, tmp_path: Path) -> AdaptiveModel:
 
 def test_rows_are_cut_as_in_training(trained: AdaptiveModel) -> None:
     assert trained.reading == Reading(max_length=8)
-    (said,) = trained.predict([LONG])
-    assert said.tokens == 8 * said.layers
+    (predicted,) = trained.predict([LONG])
+    assert predicted.tokens == 8 * predicted.layers
     assert [len(row) for row in trained.encode([LONG])] == [8]
     (longer,) = trained.predict([LONG], max_length=16)
     assert longer.tokens > 8 * longer.layers
@@ -55,13 +55,13 @@ def test_predict_cuts_as_in_training(trained: AdaptiveModel, tmp_path: Path, cap
     rows, bundle = tmp_path / "in.jsonl", str(tmp_path / "run" / "model")
     rows.write_text(json.dumps({"text": LONG}) + "\n")
     assert main(["predict", bundle, str(rows), "-"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["tokens"] == 8 * said["layers"]
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["tokens"] == 8 * facts["layers"]
     assert main(["predict", bundle, str(rows), "-", "--max-length", "16"]) == 0
-    assert json.loads(capsys.readouterr().out)["tokens"] > 8 * said["layers"]
+    assert json.loads(capsys.readouterr().out)["tokens"] > 8 * facts["layers"]
 
 
-def test_what_is_said_now_wins() -> None:
+def test_what_is_given_now_wins() -> None:
     before = Reading(128, "body", "title", "stars", False, "|")
     assert Reading().over(before) == before
     assert Reading(label_column="class", header=True).over(before) == Reading(128, "body", "title", "class", True, "|")

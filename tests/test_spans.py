@@ -1,4 +1,4 @@
-"""Kinds of answer that are spans: every right place counts, types and support are learnt where they are asked for."""
+"""Kinds of answer that are spans: every right position counts; types and support are learnt where asked for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ assert isinstance(SUPPORTED, SupportedSpan)
 TOKENS = 9
 
 
-def said(rows: int, outputs: int, seed: int = 0) -> Tensor:
+def random_logits(rows: int, outputs: int, seed: int = 0) -> Tensor:
     return torch.randn(rows, TOKENS, outputs, generator=torch.Generator().manual_seed(seed))
 
 
@@ -36,19 +36,19 @@ def masks(rows: int, sentences: list[int]) -> Tensor:
     return SUPPORTED.answer_mask({"attention_mask": torch.ones(rows, TOKENS), "sentence_mask": marked})
 
 
-# Every place counts
+# Every position counts
 
 
-def test_one_place_is_the_plain_loss() -> None:
-    logits, pairs = said(6, 2), torch.tensor([[1, 3], [0, 0], [2, 2], [8, 8], [4, 7], [0, 5]])
+def test_one_position_is_the_plain_loss() -> None:
+    logits, pairs = random_logits(6, 2), torch.tensor([[1, 3], [0, 0], [2, 2], [8, 8], [4, 7], [0, 5]])
     plain = F.cross_entropy(logits.transpose(1, 2).flatten(0, 1), pairs.flatten())
     assert torch.equal(SPAN.loss(logits, pairs.unsqueeze(1)), plain)
     twice = pairs.unsqueeze(1).expand(-1, 3, -1)
     torch.testing.assert_close(SPAN.loss(logits, twice), plain)
 
 
-def test_several_places_are_one_event() -> None:
-    logits = said(1, 2).requires_grad_()
+def test_several_positions_are_one_event() -> None:
+    logits = random_logits(1, 2).requires_grad_()
     probs = logits[0].softmax(0)
     starts, ends = probs[1, 0] + probs[4, 0], probs[2, 1] + probs[5, 1] + probs[6, 1]  # a start that is shared, once
     positions = torch.tensor([[[1, 2], [4, 5], [4, 6], [IGNORED, IGNORED]]])
@@ -58,7 +58,7 @@ def test_several_places_are_one_event() -> None:
     assert gradient.isfinite().all() and (gradient[0, [1, 4], 0] < 0).all() and gradient[0, 2, 0] > 0
 
 
-def test_the_place_that_fits_best_is_what_was_missed() -> None:
+def test_the_position_that_fits_best_is_what_was_missed() -> None:
     logits = torch.zeros(2, TOKENS, 2)
     logits[:, 4, 0] = logits[:, 5, 1] = 9.0
     positions = torch.tensor([[[0, 1], [4, 5]], [[1, 2], [4, 8]]])
@@ -80,7 +80,7 @@ def test_a_label_has_three_parts() -> None:
 
 
 def test_the_loss_is_that_of_its_parts() -> None:
-    logits = said(2, 6)
+    logits = random_logits(2, 6)
     labels = torch.tensor([label([(1, 2)], support={0: True, 4: False}), label([], "yes", {3: True})])
     where = SPAN.loss(logits[:1, :, :2], torch.tensor([[[1, 2]]]))
     what = F.cross_entropy(logits[:, 0, 2:5], torch.tensor([0, 1]))
@@ -94,7 +94,7 @@ def test_the_loss_is_that_of_its_parts() -> None:
 
 
 def test_what_is_not_asked_teaches_nothing() -> None:
-    logits = said(1, 6).requires_grad_()
+    logits = random_logits(1, 6).requires_grad_()
     (gradient,) = torch.autograd.grad(SUPPORTED.loss(logits, torch.tensor([label([], "no", {3: True})])), logits)
     touched = gradient[0].abs() > 1e-6
     assert touched.nonzero().tolist() == [[0, 2], [0, 3], [0, 4], [3, 5]]
@@ -111,24 +111,24 @@ def test_being_wrong_is_half_the_answer_and_half_the_sentences() -> None:
 
 
 def test_imitation_looks_at_sentences_alone() -> None:
-    student, teacher, counts = said(3, 6), said(3, 6, seed=1), masks(3, [2, 6])
-    assert SUPPORTED.distill(teacher, teacher, counts).item() == pytest.approx(0, abs=1e-6)
-    apart = SUPPORTED.distill(student, teacher, counts)
+    student, teacher, answer_mask = random_logits(3, 6), random_logits(3, 6, seed=1), masks(3, [2, 6])
+    assert SUPPORTED.distill(teacher, teacher, answer_mask).item() == pytest.approx(0, abs=1e-6)
+    apart = SUPPORTED.distill(student, teacher, answer_mask)
     other = student.clone()
     other[:, [0, 1, 3, 4, 5, 7, 8], 5] += 5.0
-    assert torch.equal(SUPPORTED.distill(other, teacher, counts), apart)
+    assert torch.equal(SUPPORTED.distill(other, teacher, answer_mask), apart)
     other[:, 2, 5] += 5.0
-    assert not torch.equal(SUPPORTED.distill(other, teacher, counts), apart)
+    assert not torch.equal(SUPPORTED.distill(other, teacher, answer_mask), apart)
     for direction in ("forward", "reverse"):
-        assert SUPPORTED.distill(student, teacher, counts, 2.0, direction) > 0  # type: ignore[arg-type]
+        assert SUPPORTED.distill(student, teacher, answer_mask, 2.0, direction) > 0  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 9])
 def test_items_have_as_many_classes_as_can_be_the_answer(tokens: int) -> None:
     mask = torch.ones(2, tokens)
     mask[1, 1:] = 0
-    counts = SUPPORTED.answer_mask({"attention_mask": mask})
-    evidence = Evidence(SUPPORTED, SUPPORTED.ruled_out(torch.zeros(2, tokens, 6), counts), 1, counts)
+    answer_mask = SUPPORTED.answer_mask({"attention_mask": mask})
+    evidence = Evidence(SUPPORTED, SUPPORTED.ruled_out(torch.zeros(2, tokens, 6), answer_mask), 1, answer_mask)
     assert torch.as_tensor(evidence.classes).tolist() == [[tokens, tokens, 3], [1, 1, 3]]
     assert evidence.log_probs.shape == (2, 3, max(tokens, 3)) and evidence.predicted.shape == (2, 3)
     full = normalised_entropy(evidence.log_probs, evidence.classes)
@@ -137,9 +137,9 @@ def test_items_have_as_many_classes_as_can_be_the_answer(tokens: int) -> None:
     assert math.isclose(evidence.log_probs[0, 2].exp()[:3].sum().item(), 1, rel_tol=1e-6)
 
 
-def test_only_places_are_ruled_out() -> None:
-    logits, counts = said(1, 6), masks(1, [])
-    counts[0, 4:, 0] = False
-    after = SUPPORTED.ruled_out(logits, counts)
+def test_only_positions_are_ruled_out() -> None:
+    logits, answer_mask = random_logits(1, 6), masks(1, [])
+    answer_mask[0, 4:, 0] = False
+    after = SUPPORTED.ruled_out(logits, answer_mask)
     assert bool((after[0, 4:, :2] == RULED_OUT).all()) and torch.equal(after[..., 2:], logits[..., 2:])
     assert torch.equal(after[0, :4], logits[0, :4])

@@ -101,8 +101,8 @@ def test_the_first_commands_work_without_extras(python: Path, tokenizer: Any, tm
         ["predict", "run/model", "new.csv", "answers.jsonl"],
         ["info", "run/model"],
     ]
-    said = run(python, "-c", STORY.format(commands=commands), cwd=tmp_path)
-    assert "accuracy" in said and "bert" in said and (tmp_path / "evaluation" / "evaluation.json").is_file()
+    printed = run(python, "-c", STORY.format(commands=commands), cwd=tmp_path)
+    assert "accuracy" in printed and "bert" in printed and (tmp_path / "evaluation" / "evaluation.json").is_file()
     assert not list((tmp_path / "evaluation").glob("*.png"))  # no matplotlib in a plain install
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 2
     assert "evaluate" in run(python.parent / "paredown", "--help", cwd=tmp_path)

@@ -23,13 +23,13 @@ from tests.tasks.choosing import made_choices
 def hops(number: int, seed: int, supports: int = 3) -> list[dict[str, Any]]:
     return [
         {
-            "id": f"h{seed}-{place}",
+            "id": f"h{seed}-{index}",
             "query": asked.question,
             "candidates": list(asked.options),
             "supports": asked.context.split("\n"),
             "answer": asked.options[asked.label or 0],
         }
-        for place, asked in enumerate(made_choices(number, supports, seed))
+        for index, asked in enumerate(made_choices(number, supports, seed))
     ]
 
 
@@ -62,13 +62,13 @@ def test_train_and_evaluate(tmp_path: Path, capsys: Any) -> None:
     assert run(*judge, "-o", tmp_path / "out", "--max-length", 48) == 0
     shown = capsys.readouterr().out
     assert "official score of 30 questions" in shown and "accuracy" in shown and "entropy:1.1" in shown
-    said = json.loads((tmp_path / "out" / "predictions.json").read_text())
-    assert [said[one["id"]] in one["candidates"] for one in hops(30, 30)] == [True] * 30
+    predicted = json.loads((tmp_path / "out" / "predictions.json").read_text())
+    assert [predicted[one["id"]] in one["candidates"] for one in hops(30, 30)] == [True] * 30
     assert run(*judge, "--max-length", 48, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     full, chosen = found["questions"]
     assert found["rows"] == full["total"] == 30 and found["metric"] == "accuracy"
-    right = sum(said[one["id"]] == one["answer"] for one in hops(30, 30))
+    right = sum(predicted[one["id"]] == one["answer"] for one in hops(30, 30))
     assert chosen["accuracy"] == pytest.approx(right / 30) and (full["layers"], chosen["layers"]) == (3, 1)
     assert run(*judge, "-o", tmp_path / "other", "--dry-run", "--json") == 0
     foreseen = json.loads(capsys.readouterr().out)["files"]
@@ -98,10 +98,10 @@ def test_predict_answers_every_question(bundle: Path, tmp_path: Path, incoming: 
     out = tmp_path / f"out.{outgoing}"
     assert run("predict", bundle, write(tmp_path / f"in.{incoming}", rows), out, "--max-length", 48) == 0
     wanted = AdaptiveModel.from_pretrained(bundle).predict(made_choices(20, 6, 1), max_length=48)
-    for place, (found, choice) in enumerate(zip(records(out), wanted, strict=True)):
+    for index, (found, choice) in enumerate(zip(records(out), wanted, strict=True)):
         numbers = [int(found[name]) for name in ("row", "candidate", "windows", "layers", "tokens")]
-        assert numbers == [place, choice.candidate, choice.windows, choice.layers, choice.tokens]
-        assert found["answer"] == choice.label == rows[place]["candidates"][choice.candidate]
+        assert numbers == [index, choice.candidate, choice.windows, choice.layers, choice.tokens]
+        assert found["answer"] == choice.label == rows[index]["candidates"][choice.candidate]
         assert float(found["score"]) == pytest.approx(choice.score, abs=1e-3)
 
 
@@ -109,12 +109,12 @@ def test_predict_reads_and_writes_the_official_files(bundle: Path, tmp_path: Pat
     rows = hops(8, 1)
     asked = write(tmp_path / "test.json", rows)
     given = ("predict", bundle, asked, "--task", "wikihop")
-    assert run(*given[:3], tmp_path / "said.json", *given[3:]) == 0
-    said = json.loads((tmp_path / "said.json").read_text())
+    assert run(*given[:3], tmp_path / "answered.json", *given[3:]) == 0
+    predicted = json.loads((tmp_path / "answered.json").read_text())
     found = AdaptiveModel.from_pretrained(bundle).predict(made_choices(8, 3, 1))
-    assert said == {row["id"]: choice.label for row, choice in zip(rows, found, strict=True)}
-    assert run(*given[:3], tmp_path / "said.csv", *given[3:]) == 0
-    assert [row["id"] for row in records(tmp_path / "said.csv")] == [row["id"] for row in rows]
+    assert predicted == {row["id"]: choice.label for row, choice in zip(rows, found, strict=True)}
+    assert run(*given[:3], tmp_path / "answered.csv", *given[3:]) == 0
+    assert [row["id"] for row in records(tmp_path / "answered.csv")] == [row["id"] for row in rows]
     capsys.readouterr()
     assert run("predict", bundle, asked, tmp_path / "other.jsonl", "--task", "squad") != 0
     assert "the task squad does not ask questions about a text that marked answers" in capsys.readouterr().err
@@ -162,9 +162,12 @@ def test_predict_names_bad_questions(bundle: Path, tmp_path: Path, capsys: Any, 
 
 def test_flags_that_do_not_fit(bundle: Path, tmp_path: Path, capsys: Any) -> None:
     rows = write(tmp_path / "in.jsonl", hops(3, 1))
-    for flag, said in (("--text-column", "query, candidates and supports"), ("--null-threshold", "this one answers")):
+    for flag, message in (
+        ("--text-column", "query, candidates and supports"),
+        ("--null-threshold", "this one answers"),
+    ):
         assert run("predict", bundle, rows, tmp_path / "out.jsonl", flag, 0) != 0
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert run("predict", bundle, rows, tmp_path / "out.jsonl", "--dry-run") == 0
     assert "candidates, supports" in capsys.readouterr().out
     assert run("evaluate", bundle, rows) != 0

@@ -72,10 +72,10 @@ def test_train_and_evaluate_race(encoder: Path, race: Path, tmp_path: Path, caps
     assert run(*judge, "-o", tmp_path / "out", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["rows"], found["metric"], found["kind"]) == (30, "accuracy", "choice")
-    said = json.loads((tmp_path / "out" / "predictions.json").read_text())
+    predicted = json.loads((tmp_path / "out" / "predictions.json").read_text())
     right = {f"{one.id}.txt-1": "ABCD"[one.label or 0] for one in learnable(30, 30)}
-    assert said.keys() == right.keys()
-    score = sum(said[name] == right[name] for name in right) / 30
+    assert predicted.keys() == right.keys()
+    score = sum(predicted[name] == right[name] for name in right) / 30
     assert score == pytest.approx(found["chosen"][0]["score"])
     full, own = found["questions"]
     assert full["plan"] == "full depth" and "entropy:0.2" in own["plan"] and own["total"] == 30
@@ -143,22 +143,22 @@ def test_predict_chooses_for_every_row(bundle: Path, tmp_path: Path, ending: str
     cells = [row | {"options": json.dumps(row["options"])} for row in rows] if ending == "csv" else rows
     assert run("predict", bundle, write_rows(tmp_path / f"in.{ending}", cells), out, "--batch-size", 8) == 0
     wanted = AdaptiveModel.from_pretrained(bundle).predict(rows)
-    for place, (found, said) in enumerate(zip(records(out), wanted, strict=True)):
-        assert [int(found[name]) for name in ("row", "layers", "tokens")] == [place, said.layers, said.tokens]
+    for index, (found, predicted) in enumerate(zip(records(out), wanted, strict=True)):
+        assert [int(found[name]) for name in ("row", "layers", "tokens")] == [index, predicted.layers, predicted.tokens]
         scores = found["scores"] if ending == "jsonl" else json.loads(found["scores"])
-        assert found["label"] == said.label and scores == pytest.approx(said.scores, abs=1e-4)
+        assert found["label"] == predicted.label and scores == pytest.approx(predicted.scores, abs=1e-4)
 
 
 def test_predict_reads_race_and_writes_letters(bundle: Path, race: Path, tmp_path: Path, capsys: Any) -> None:
     folder, words = race / "RACE" / "dev" / "middle", ("--task", "race", "--batch-size", 4)
-    assert run("predict", bundle, folder, tmp_path / "said.json", *words) == 0
+    assert run("predict", bundle, folder, tmp_path / "answered.json", *words) == 0
     asked = learnable(30, 30)
     wanted = AdaptiveModel.from_pretrained(bundle).predict(asked)
-    letters = {f"{one.id}.txt-1": "ABCD"[one.options.index(said.label)] for one, said in zip(asked, wanted)}
-    assert json.loads((tmp_path / "said.json").read_text()) == letters and len(set(letters.values())) > 1
+    letters = {f"{one.id}.txt-1": "ABCD"[one.options.index(predicted.label)] for one, predicted in zip(asked, wanted)}
+    assert json.loads((tmp_path / "answered.json").read_text()) == letters and len(set(letters.values())) > 1
     for ending in FORMATS:
-        assert run("predict", bundle, folder, tmp_path / f"said.{ending}", *words) == 0
-        assert {one["id"]: one["letter"] for one in records(tmp_path / f"said.{ending}")} == letters
+        assert run("predict", bundle, folder, tmp_path / f"answered.{ending}", *words) == 0
+        assert {one["id"]: one["letter"] for one in records(tmp_path / f"answered.{ending}")} == letters
     (folder / "broken.txt").write_text("{}")
     assert run("predict", bundle, folder, tmp_path / "more.json", *words) != 0
     assert "middle/broken.txt: the file has no 'article'" in capsys.readouterr().err
@@ -167,7 +167,7 @@ def test_predict_reads_race_and_writes_letters(bundle: Path, race: Path, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("place", "task", "wrong"),
+    ("index", "task", "wrong"),
     [
         (".", "race", "is a folder without a .txt"),
         (".", "race-options", "does not ask questions"),
@@ -177,10 +177,10 @@ def test_predict_reads_race_and_writes_letters(bundle: Path, race: Path, tmp_pat
     ],
 )
 def test_predict_refuses_other_questions(
-    bundle: Path, tmp_path: Path, capsys: Any, place: str, task: str | None, wrong: str
+    bundle: Path, tmp_path: Path, capsys: Any, index: str, task: str | None, wrong: str
 ) -> None:
     named = () if task is None else ("--task", task)
-    assert run("predict", bundle, tmp_path / place, tmp_path / "out.jsonl", *named) != 0
+    assert run("predict", bundle, tmp_path / index, tmp_path / "out.jsonl", *named) != 0
     assert wrong in capsys.readouterr().err
 
 

@@ -23,9 +23,9 @@ def answers_alike(folder: Path, model: AdaptiveModel) -> None:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     texts = [text for text, _ in rows(8)]
     with torch.no_grad():
-        said = plain(**tokenizer(texts, padding=True, return_tensors="pt")).logits.softmax(-1)
+        outputs = plain(**tokenizer(texts, padding=True, return_tensors="pt")).logits.softmax(-1)
     ours = [list(prediction.scores.values()) for prediction in model.predict(texts, plan=model.plan.but(exit=None))]
-    torch.testing.assert_close(said, torch.tensor(ours), rtol=0, atol=1e-6)
+    torch.testing.assert_close(outputs, torch.tensor(ours), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("method", ["finetune", THESEUS])
@@ -88,8 +88,8 @@ def test_several_depths_at_once(
     stages = json.loads(capsys.readouterr().out)["stages"]
     assert [stage["layers"] for stage in stages] == [3, 1] and stages[0]["flops"] > 2 * stages[1]["flops"]
     assert main(command(encoder, files, tmp_path / "run", *wanted)) == 0
-    said = capsys.readouterr().out
-    assert "depth_N/model" in said and "depths.png" in said
+    printed = capsys.readouterr().out
+    assert "depth_N/model" in printed and "depths.png" in printed
     found = json.loads((tmp_path / "run" / "depths.json").read_text())
     assert found["metric"] == "accuracy" and [run["layers_kept"] for run in found["depths"]] == [3, 1]
     assert found["depths"][0]["parameters"] > found["depths"][1]["parameters"]

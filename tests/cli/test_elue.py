@@ -110,7 +110,7 @@ def test_says_what_it_would_do(encoder: Path, data: Path, tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize(
-    "change, said",
+    "change, message",
     [
         (["--task", "cola"], "no task of this benchmark is called 'cola'"),
         (["--task", "imdb"], "train is missing"),
@@ -123,11 +123,11 @@ def test_says_what_it_would_do(encoder: Path, data: Path, tmp_path: Path, capsys
     ],
 )
 def test_errors_are_a_line(
-    encoder: Path, data: Path, tmp_path: Path, capsys: Any, change: list[str], said: str
+    encoder: Path, data: Path, tmp_path: Path, capsys: Any, change: list[str], message: str
 ) -> None:
     assert main([*command(encoder, data, tmp_path / "out"), *change]) == 1
     error = capsys.readouterr().err
-    assert said in error.replace("\n", " ") and "Traceback" not in error
+    assert message in error.replace("\n", " ") and "Traceback" not in error
 
 
 def test_a_baseline_without_the_task_is_refused_before_training(

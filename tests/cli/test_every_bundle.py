@@ -90,8 +90,8 @@ def test_evaluate_and_predict(kind: str, use: str, tokenizer: Any, tmp_path: Pat
     inputs = tmp_path / "RACE" / "dev" / "middle" if kind == "choice" else rows_of(kind, tmp_path)[0]
     named = ("--task", TASKS[kind]) if kind in TASKS else ()
     assert run("predict", made, inputs, tmp_path / "out.jsonl", *named) == 0
-    said = records(tmp_path / "out.jsonl")
-    assert said and all(one["layers"] == layers * one.get("windows", 1) for one in said)
+    predicted = records(tmp_path / "out.jsonl")
+    assert predicted and all(one["layers"] == layers * one.get("windows", 1) for one in predicted)
 
 
 def classifier(folder: Path, tokenizer: Any, kind: str) -> str:

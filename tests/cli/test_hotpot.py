@@ -58,8 +58,8 @@ def test_train_and_evaluate(encoder: Path, tmp_path: Path, capsys: Any) -> None:
     assert run(*judge, "-o", tmp_path / "out") == 0
     shown = capsys.readouterr().out
     assert "official score of 10 questions" in shown and "joint F1" in shown
-    said = HotpotPredictions.read(tmp_path / "out" / "hotpot_predictions.json")
-    assert said.answers.keys() == said.facts.keys() and len(said.answers) == 10
+    predicted = HotpotPredictions.read(tmp_path / "out" / "hotpot_predictions.json")
+    assert predicted.answers.keys() == predicted.facts.keys() and len(predicted.answers) == 10
     assert run(*judge, "--json") == 0
     full, chosen = json.loads(capsys.readouterr().out)["questions"]
     assert {"em", "f1", "sp_em", "sp_f1", "joint_em", "joint_f1"} < full.keys()
@@ -75,12 +75,12 @@ def wanted(bundle: Path, number: int, threshold: float = 0.5) -> list[Any]:
 
 def test_predict_writes_the_official_file(bundle: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "test.json", 12, labelled=False)
-    assert run("predict", bundle, path, tmp_path / "said.json", "--task", "hotpotqa", *SHORT) == 0
-    said = json.loads((tmp_path / "said.json").read_text())
+    assert run("predict", bundle, path, tmp_path / "answered.json", "--task", "hotpotqa", *SHORT) == 0
+    predicted = json.loads((tmp_path / "answered.json").read_text())
     replies = wanted(bundle, 12)
-    assert said["answer"] == {one.id: one.label for one in replies}
-    assert said["sp"] == {one.id: [list(fact) for fact in one.facts] for one in replies}
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["said.json", "test.json"]
+    assert predicted["answer"] == {one.id: one.label for one in replies}
+    assert predicted["sp"] == {one.id: [list(fact) for fact in one.facts] for one in replies}
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["answered.json", "test.json"]
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
@@ -109,8 +109,8 @@ def test_predict_goes_on(bundle: Path, tmp_path: Path, monkeypatch: Any) -> None
     assert run(*words) == 130 and not (tmp_path / "out.json").exists()
     monkeypatch.setattr(ToFile, "write", whole)
     assert run(*words) == 0
-    said = json.loads((tmp_path / "out.json").read_text())
-    assert said["answer"] == {one.id: one.label for one in wanted(bundle, 20)}
+    predicted = json.loads((tmp_path / "out.json").read_text())
+    assert predicted["answer"] == {one.id: one.label for one in wanted(bundle, 20)}
 
 
 def test_predict_from_columns_has_no_sentences(bundle: Path, tmp_path: Path) -> None:

@@ -78,8 +78,8 @@ def test_what_cannot_be_imported(tokenizer: Any, tmp_path: Path, capsys: Any) ->
         return capsys.readouterr().err
 
     torch.save({"a": torch.ones(1)}, tmp_path / "other.bin")
-    said = complaint(tmp_path / "other.bin")
-    assert all(name in said for name in ("fastbert", "deebert", "elasticbert", "theseus", "plain"))
+    printed = complaint(tmp_path / "other.bin")
+    assert all(name in printed for name in ("fastbert", "deebert", "elasticbert", "theseus", "plain"))
     assert "format is one of" in complaint(tmp_path / "other.bin", "--format", "pabee")
     elastic = elasticbert.folder(tmp_path / "elastic", elasticbert.state())
     assert "`paredown train` takes it" in complaint(elastic)

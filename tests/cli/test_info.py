@@ -24,9 +24,9 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def found(capsys: Any, source: Any) -> dict[str, Any]:
     assert main(["info", str(source), "--json"]) == 0
-    said = capsys.readouterr()
-    assert said.err == ""
-    return json.loads(said.out)
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return json.loads(printed.out)
 
 
 def stock(family: str, tokenizer: Any, folder: Path, **changes: Any) -> Path:
@@ -37,12 +37,12 @@ def stock(family: str, tokenizer: Any, folder: Path, **changes: Any) -> Path:
 
 def test_a_bundle(model: AdaptiveModel, tmp_path: Path, capsys: Any) -> None:
     model.save_pretrained(tmp_path / "b")
-    said = found(capsys, tmp_path / "b")
-    assert said["kind"] == "single_label" and said["labels"] == model.labels and said["family"] == "bert"
-    assert (said["layers"], said["width"], said["head_layers"]) == (4, 32, [0, 1, 2])
-    assert said["head"]["name"] == "pooler" and said["plan"] == model.plan.to_json() and said["doubt"] is True
-    assert said["scores"] is None and said["stored_as"] == ["F32"] and said["reading"] == {}
-    assert said["head_parameters"] == 3 * (32 * 32 + 32 + 32 * 3 + 3)
+    facts = found(capsys, tmp_path / "b")
+    assert facts["kind"] == "single_label" and facts["labels"] == model.labels and facts["family"] == "bert"
+    assert (facts["layers"], facts["width"], facts["head_layers"]) == (4, 32, [0, 1, 2])
+    assert facts["head"]["name"] == "pooler" and facts["plan"] == model.plan.to_json() and facts["doubt"] is True
+    assert facts["scores"] is None and facts["stored_as"] == ["F32"] and facts["reading"] == {}
+    assert facts["head_parameters"] == 3 * (32 * 32 + 32 + 32 * 3 + 3)
     assert main(["info", str(tmp_path / "b")]) == 0
     lines = capsys.readouterr().out
     assert "entropy:0.9" in lines and "pooler (pool=first)" in lines and "certificate" not in lines
@@ -75,21 +75,21 @@ def test_a_bundle_without_heads(tokenizer: Any, tmp_path: Path, capsys: Any) -> 
 
 @pytest.mark.parametrize("family, norm", [("bert", None), ("modernbert", "LayerNorm")])
 def test_what_a_model_would_get(tokenizer: Any, tmp_path: Path, capsys: Any, family: str, norm: str | None) -> None:
-    said = found(capsys, stock(family, tokenizer, tmp_path / family))
-    assert (said["walked"], said["layers"], said["width"], said["final_norm"]) == (True, 4, 32, norm)
-    assert said["kind"] == "single_label" and set(said["heads"]) >= {"linear", "pooler", "attention", "shared_pooler"}
-    linear = said["heads"]["linear"]
+    facts = found(capsys, stock(family, tokenizer, tmp_path / family))
+    assert (facts["walked"], facts["layers"], facts["width"], facts["final_norm"]) == (True, 4, 32, norm)
+    assert facts["kind"] == "single_label" and set(facts["heads"]) >= {"linear", "pooler", "attention", "shared_pooler"}
+    linear = facts["heads"]["linear"]
     assert linear["parameters_per_layer"] == 32 * 3 + 3
-    assert linear["share_of_encoder"] == pytest.approx(3 * (32 * 3 + 3) / said["parameters"])
+    assert linear["share_of_encoder"] == pytest.approx(3 * (32 * 3 + 3) / facts["parameters"])
     if family == "bert":  # shares the encoder's own pooler
-        assert said["heads"]["shared_pooler"]["parameters_per_layer"] == linear["parameters_per_layer"]
+        assert facts["heads"]["shared_pooler"]["parameters_per_layer"] == linear["parameters_per_layer"]
     assert main(["info", str(tmp_path / family)]) == 0
     assert "share of the encoder" in capsys.readouterr().out
 
 
 def test_one_layer(tokenizer: Any, tmp_path: Path, capsys: Any) -> None:
-    said = found(capsys, stock("bert", tokenizer, tmp_path / "m", num_hidden_layers=1))
-    assert said["walked"] and said["heads"] == {}
+    facts = found(capsys, stock("bert", tokenizer, tmp_path / "m", num_hidden_layers=1))
+    assert facts["walked"] and facts["heads"] == {}
 
 
 def test_token_labels(tokenizer: Any, tmp_path: Path, capsys: Any) -> None:
@@ -100,8 +100,8 @@ def test_token_labels(tokenizer: Any, tmp_path: Path, capsys: Any) -> None:
 
 def test_a_model_that_cannot_be_walked(tokenizer: Any, tmp_path: Path, capsys: Any) -> None:
     folder = stock("gpt2", tokenizer, tmp_path / "m")
-    said = found(capsys, folder)
-    assert said["walked"] is False and said["family"] == "gpt2" and said["layers"] == 4 and said["reason"]
+    facts = found(capsys, folder)
+    assert facts["walked"] is False and facts["family"] == "gpt2" and facts["layers"] == 4 and facts["reason"]
     assert main(["info", str(folder)]) == 0
     assert "walked        no: " in capsys.readouterr().out
 
@@ -112,8 +112,8 @@ def test_what_is_no_model(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None
     monkeypatch.chdir(tmp_path)
     for source in ("./nothing", str(tmp_path / "nothing"), "a/b/c", "file", "empty", "nobody/nothing-at-all", "~/x"):
         assert main(["info", source]) == 1, source
-        said = capsys.readouterr().err.strip()
-        assert said.startswith("error") and len(said.splitlines()) == 1 and "Traceback" not in said
+        printed = capsys.readouterr().err.strip()
+        assert printed.startswith("error") and len(printed.splitlines()) == 1 and "Traceback" not in printed
     assert main(["info"]) == 2
 
 

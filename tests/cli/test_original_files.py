@@ -29,15 +29,15 @@ def data(tmp_path: Path) -> Path:
     texts = [" ".join(choose.choices("the film was good bad dull great not".split(), k=6)) for _ in range(20)]
     columns = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
     files = {
-        "SST-2/dev": ("sentence\tlabel", [f"{text}\t{place % 2}" for place, text in enumerate(texts)]),
-        "SST-2/test": ("index\tsentence", [f"{place}\t{text}" for place, text in enumerate(texts)]),
-        "MRPC/dev": (columns, [f"{place % 2}\t1\t2\t{text}\t{text}" for place, text in enumerate(texts)]),
+        "SST-2/dev": ("sentence\tlabel", [f"{text}\t{number % 2}" for number, text in enumerate(texts)]),
+        "SST-2/test": ("index\tsentence", [f"{number}\t{text}" for number, text in enumerate(texts)]),
+        "MRPC/dev": (columns, [f"{number % 2}\t1\t2\t{text}\t{text}" for number, text in enumerate(texts)]),
         "MRPC/test": (
             columns.replace("Quality", "index"),
-            [f"{place}\t1\t2\t{text}\t{text}" for place, text in enumerate(texts)],
+            [f"{number}\t1\t2\t{text}\t{text}" for number, text in enumerate(texts)],
         ),
-        "STS-B/test": ("index\tsentence1\tsentence2", [f"{place}\t{text}\tfilm" for place, text in enumerate(texts)]),
-        "SNLI/test": ("index\tpremise\thypothesis", [f"{place}\t{text}\tfilm" for place, text in enumerate(texts)]),
+        "STS-B/test": ("index\tsentence1\tsentence2", [f"{number}\t{text}\tfilm" for number, text in enumerate(texts)]),
+        "SNLI/test": ("index\tpremise\thypothesis", [f"{number}\t{text}\tfilm" for number, text in enumerate(texts)]),
     }
     for name, (header, lines) in files.items():
         path = tmp_path / "data" / f"{name}.tsv"
@@ -52,7 +52,7 @@ def bundle(folder: Path, tokenizer: Any, kind: str = "single_label") -> str:
     of_kind = "regression" if kind == "regression" else "single_label"
     model = adaptive("bert", of_kind, tokenizer=tokenizer, plan=plan, num_labels=len(labels))
     model.config.id2label = dict(enumerate(labels))
-    model.config.label2id = {label: place for place, label in enumerate(labels)}
+    model.config.label2id = {label: index for index, label in enumerate(labels)}
     model.save_pretrained(folder / kind)
     return str(folder / kind)
 
@@ -79,13 +79,13 @@ def test_deebert(made: str, data: Path, tmp_path: Path, capsys: Any) -> None:
     line += ["--threshold", "0.1", "--threshold", "0.5"]
     wanted = foreseen(line, capsys)
     assert main(line) == 0
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     assert names(out) == wanted == {"entropy_0.1.npy", "entropy_0.5.npy", "each_layer.npy"}
     rows, seconds, share, score, *counts = np.load(out / "entropy_0.5.npy", allow_pickle=False).tolist()
     assert rows == sum(counts) == 20 and seconds > 0 and 0 < share <= 1
-    lines = said.out.splitlines()
+    lines = printed.out.splitlines()
     assert len(lines) == 10 and lines[5] == "0.5" and lines[6] == f"Eval time: {seconds}"
-    assert lines[9] == f"Result: {score}" and said.err.count("written:") == 3
+    assert lines[9] == f"Result: {score}" and printed.err.count("written:") == 3
 
 
 def test_settings_from_a_file(made: str, data: Path, tmp_path: Path, capsys: Any) -> None:
@@ -104,10 +104,10 @@ def test_elasticbert(made: str, data: Path, tmp_path: Path, capsys: Any) -> None
     assert [text.split(" = ")[0] for text in lines[:3]] == ["  acc", "  acc_and_f1", "  f1"]
     assert len(lines) == 36 and lines[3].startswith("*** Early_exit_entropy = 0.3 Avg. Inference Layers = ")
     assert main([*line, "--split", "test", "--patience", "2"]) == 0
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     assert names(out) - wanted == {"mrpc_2.tsv", "mrpc_infer_exit_layer_2.tsv"}
-    assert said.out.startswith("*** Patience = 2") and said.out.count("\n") == 1
-    assert "have no labels, so nothing was scored" in said.err
+    assert printed.out.startswith("*** Patience = 2") and printed.out.count("\n") == 1
+    assert "have no labels, so nothing was scored" in printed.err
 
 
 def test_a_glue_submission_grows_task_by_task(
@@ -165,8 +165,8 @@ def test_what_a_report_would_do(made: str, data: Path, tmp_path: Path, capsys: A
     line = ["evaluate", made, "--task", "mrpc", "--data", str(data), "-o", str(tmp_path / "out"), "-r", "entropy"]
     line += ["--timed-batch", "4"]
     assert main([*line, "--dry-run"]) == 0
-    said = capsys.readouterr().out
-    assert "Nothing was run." in said and "entropy, 100 points" in said and not (tmp_path / "out").exists()
+    printed = capsys.readouterr().out
+    assert "Nothing was run." in printed and "entropy, 100 points" in printed and not (tmp_path / "out").exists()
     wanted = foreseen(line, capsys)
     assert main([*line, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["metric"] == "accuracy_and_f1"  # the task's, not the kind's
@@ -183,7 +183,7 @@ def test_the_work_of_a_pass_is_what_the_report_bills_for_asking_every_head(made:
 
 
 @pytest.mark.parametrize(
-    "task, change, said",
+    "task, change, message",
     [
         ("mrpc", ["--write", "pabee"], "it knows: deebert, elasticbert, glue, elue"),
         ("mrpc", ["--write", "elue"], "needs a --task of ELUE: elue-imdb"),
@@ -208,11 +208,11 @@ def test_the_work_of_a_pass_is_what_the_report_bills_for_asking_every_head(made:
     ],
 )
 def test_errors_are_a_line(
-    made: str, data: Path, tmp_path: Path, capsys: Any, task: str, change: list[str], said: str
+    made: str, data: Path, tmp_path: Path, capsys: Any, task: str, change: list[str], message: str
 ) -> None:
     assert main(["evaluate", made, "--task", task, "--data", str(data), "-o", str(tmp_path / "out"), *change]) == 1
     error = capsys.readouterr().err
-    assert said in error.replace("\n", " ") and "Traceback" not in error and not (tmp_path / "out").exists()
+    assert message in error.replace("\n", " ") and "Traceback" not in error and not (tmp_path / "out").exists()
 
 
 def test_a_folder_is_needed(made: str, data: Path, capsys: Any) -> None:

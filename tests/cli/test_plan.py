@@ -63,7 +63,7 @@ def test_every_axis(made: Path, words: list[str], plan: Plan) -> None:
 
 
 @pytest.mark.parametrize(
-    "words, said",
+    "words, message",
     [
         (["--exit", "entropi:0.3"], "did you mean 'entropy'?"),
         (["--depth", "1"], "no layer on its way has a head"),
@@ -75,7 +75,7 @@ def test_every_axis(made: Path, words: list[str], plan: Plan) -> None:
         (["--plan", "{"], "a plan must be JSON"),
     ],
 )
-def test_a_plan_that_does_not_fit_is_not_saved(made: Path, capsys: Any, words: list[str], said: str) -> None:
+def test_a_plan_that_does_not_fit_is_not_saved(made: Path, capsys: Any, words: list[str], message: str) -> None:
     before = (made / FACTS).read_bytes()
     assert run(made, *words) == 1
-    assert said in capsys.readouterr().err.replace("\n", " ") and (made / FACTS).read_bytes() == before
+    assert message in capsys.readouterr().err.replace("\n", " ") and (made / FACTS).read_bytes() == before

@@ -55,7 +55,7 @@ def bundle(small: AdaptiveModel, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
-    return write_jsonl(tmp_path / "in.jsonl", [{"id": place, "text": text} for place, text in enumerate(texts(ROWS))])
+    return write_jsonl(tmp_path / "in.jsonl", [{"id": index, "text": text} for index, text in enumerate(texts(ROWS))])
 
 
 def run(*words: Any) -> int:
@@ -65,9 +65,9 @@ def run(*words: Any) -> int:
 def refused(capsys: Any, *words: Any) -> str:
     """The one line that a command ends with."""
     assert run(*words) == 1
-    said = capsys.readouterr().err.strip()
-    assert said.startswith("error") and len(said.splitlines()) == 1, said
-    return said
+    printed = capsys.readouterr().err.strip()
+    assert printed.startswith("error") and len(printed.splitlines()) == 1, printed
+    return printed
 
 
 class Killed(BaseException):
@@ -99,9 +99,11 @@ def test_jsonl_says_what_the_model_says(bundle: Path, small: AdaptiveModel, rows
     expected = small.predict(texts(ROWS))
     assert [one["row"] for one in found] == list(range(ROWS))
     assert {one["layers"] for one in found} == {1, 2}
-    for one, said in zip(found, expected, strict=True):
-        assert (one["label"], one["layers"], one["tokens"]) == (said.label, said.layers, said.tokens)
-        assert one["scores"] == pytest.approx(said.scores, abs=1e-6) and one["score"] == pytest.approx(said.score)
+    for one, predicted in zip(found, expected, strict=True):
+        assert (one["label"], one["layers"], one["tokens"]) == (predicted.label, predicted.layers, predicted.tokens)
+        assert one["scores"] == pytest.approx(predicted.scores, abs=1e-6) and one["score"] == pytest.approx(
+            predicted.score
+        )
         assert list(one) == ["row", "label", "score", "scores", "layers", "tokens"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
 
@@ -129,9 +131,9 @@ def test_every_kind_of_answer(tokenizer: Any, rows: Path, tmp_path: Path, kind: 
     model.save_pretrained(tmp_path / "model")
     out = tmp_path / f"out.{form}"
     assert run(tmp_path / "model", rows, out) == 0
-    first, said = records(out)[0], model.predict(texts(1))[0]
+    first, predicted = records(out)[0], model.predict(texts(1))[0]
     label = json.loads(first["label"]) if form == "csv" else first["label"]
-    assert label == (pytest.approx(said.label, abs=1e-6) if kind == "regression" else said.label)
+    assert label == (pytest.approx(predicted.label, abs=1e-6) if kind == "regression" else predicted.label)
     if kind == "token_label":
         scores = first["scores"] if form == "jsonl" else json.loads(first["scores"])
         assert len(scores) == len(label) == len(texts(1)[0].split()) and set(scores[0]) == set(model.labels)
@@ -146,13 +148,13 @@ def test_words_as_lists(tokenizer: Any, tmp_path: Path) -> None:
 
 
 def test_every_form_of_input(bundle: Path, rows: Path, tmp_path: Path) -> None:
-    said = texts(ROWS)
+    sentences = texts(ROWS)
     table = io.StringIO()
-    csv.writer(table).writerows([["label", "phrase"], *[["x", text] for text in said]])
+    csv.writer(table).writerows([["label", "phrase"], *[["x", text] for text in sentences]])
     (tmp_path / "in.csv").write_text(table.getvalue())
-    (tmp_path / "bare.tsv").write_text("".join(f"{place}\t{text}\n" for place, text in enumerate(said)))
+    (tmp_path / "bare.tsv").write_text("".join(f"{index}\t{text}\n" for index, text in enumerate(sentences)))
     (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress(rows.read_bytes()))
-    pyarrow.parquet.write_table(pyarrow.table({"sentence": said}), tmp_path / "in.parquet")
+    pyarrow.parquet.write_table(pyarrow.table({"sentence": sentences}), tmp_path / "in.parquet")
     given = {"in.jsonl": [], "in.csv": [], "in.jsonl.gz": [], "in.parquet": []}
     found = []
     for name, more in [*given.items(), ("bare.tsv", ["--no-header", "--text-column", "1"])]:
@@ -194,9 +196,9 @@ def test_killed_at_the_very_end(bundle: Path, rows: Path, tmp_path: Path, monkey
     def die(*unused: Any) -> None:
         raise Killed
 
-    for place in ("paredown.cli._outgoing._to_parquet", "pathlib.Path.unlink"):  # before and after it is in its place
+    for target in ("paredown.cli._outgoing._to_parquet", "pathlib.Path.unlink"):  # before and after it is in its place
         with monkeypatch.context() as patch, pytest.raises(Killed):
-            patch.setattr(place, die)
+            patch.setattr(target, die)
             run(bundle, rows, out, *FAST)
     assert run(bundle, rows, out, *FAST) == 0
     assert out.read_bytes() == whole.read_bytes()
@@ -237,7 +239,7 @@ def test_a_signal_ends_it_after_the_chunk(
         assert run(bundle, rows, out, *FAST) == 128 + number
     assert "stopped after 64 rows; run it again, without --restart, to go on" in capsys.readouterr().err
     assert run(bundle, rows, out, *FAST) == 0
-    assert "300 rows" in (said := capsys.readouterr().err) and "went on after 64" in said
+    assert "300 rows" in (printed := capsys.readouterr().err) and "went on after 64" in printed
     assert out.read_bytes() == whole.read_bytes()
 
 
@@ -255,8 +257,8 @@ def test_going_on_with_something_else_is_refused(
     assert "bundle was" in refused(capsys, tmp_path / "other", rows, out)
     assert "max length was null and is now 16" in refused(capsys, bundle, rows, out, "--max-length", 16)
     assert "dtype was float32 and is now bfloat16" in refused(capsys, bundle, rows, out, "--dtype", "bfloat16")
-    said = refused(capsys, bundle, longer, out)
-    assert "input was in.jsonl and is now longer.jsonl" in said and "size of the input" in said
+    printed = refused(capsys, bundle, longer, out)
+    assert "input was in.jsonl and is now longer.jsonl" in printed and "size of the input" in printed
     changed = rows.read_text().replace(texts(1)[0], texts(1)[0][::-1], 1)
     original = rows.read_text()
     rows.write_text(changed)
@@ -303,7 +305,7 @@ def test_memory_is_flat(bundle: Path, tmp_path: Path) -> None:
     many = texts(1000)
     for number in (10_000, 40_000):
         with open(tmp_path / f"{number}.jsonl", "w") as file:
-            file.writelines(json.dumps({"text": many[place % 1000]}) + "\n" for place in range(number))
+            file.writelines(json.dumps({"text": many[index % 1000]}) + "\n" for index in range(number))
     # VmHWM and not ru_maxrss, which begins with what the parent had.
     code = """
 import sys
@@ -320,7 +322,7 @@ for number in (10_000, 40_000):
     few, all_of_them = map(int, out.split())
     assert all_of_them - few < 8 * 1024, f"{few} KiB with 10,000 rows, {all_of_them} KiB with 40,000"
     with open(tmp_path / "40000.out.jsonl") as file:
-        assert all(json.loads(line)["row"] == place for place, line in enumerate(file)) and file.tell() > 0
+        assert all(json.loads(line)["row"] == index for index, line in enumerate(file)) and file.tell() > 0
     assert b"40,000 rows, " in errors and b" of 2 layers" in errors
 
 
@@ -333,17 +335,17 @@ def test_through_pipes(bundle: Path, small: AdaptiveModel) -> None:
     found = [json.loads(line) for line in out.splitlines()]
     assert process.returncode == 0, errors
     assert [one["label"] for one in found] == [one.label for one in small.predict(["good plot", "the cast was awful"])]
-    told, done = errors.decode().splitlines()
-    assert told.startswith("standard input is read as one text a line") and done.startswith("2 rows, ")
+    printed, done = errors.decode().splitlines()
+    assert printed.startswith("standard input is read as one text a line") and done.startswith("2 rows, ")
 
 
 def test_json_lines_from_a_pipe(bundle: Path, rows: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n" + rows.read_bytes())))
     assert run(bundle, "-", "-", "--skip-bad-rows", "--json") == 0
-    said = capsys.readouterr()
-    found = [json.loads(line) for line in said.out.splitlines()]
+    printed = capsys.readouterr()
+    found = [json.loads(line) for line in printed.out.splitlines()]
     assert len(found) == ROWS + 1 and found[0]["error"] == "the line is empty" and found[1]["label"]
-    assert json.loads(said.err)["rows"] == ROWS + 1
+    assert json.loads(printed.err)["rows"] == ROWS + 1
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     assert run(bundle, "-", tmp_path / "empty.csv") == 0
     assert (tmp_path / "empty.csv").read_text().startswith("row,label,score,score_LABEL_0")
@@ -372,9 +374,9 @@ def test_bad_rows(bundle: Path, tmp_path: Path, capsys: Any) -> None:
         b'{"text": "bad"}',
     ]
     path.write_bytes(b"\n".join(lines * 30))
-    said = refused(capsys, bundle, path, out, *FAST)
-    assert f"{path}, line 2: empty text in column 'text'; and 44 more up to line 62" in said
-    assert "--skip-bad-rows" in said
+    printed = refused(capsys, bundle, path, out, *FAST)
+    assert f"{path}, line 2: empty text in column 'text'; and 44 more up to line 62" in printed
+    assert "--skip-bad-rows" in printed
     assert run(bundle, path, out, *FAST, "--skip-bad-rows", "--json") == 0  # goes on where the error was
     assert json.loads(capsys.readouterr().out)["bad_rows"] == 150
     found = records(out)
@@ -455,7 +457,7 @@ def test_settings_from_a_file(bundle: Path, rows: Path, tmp_path: Path, capsys: 
 def test_a_dry_run_writes_nothing(bundle: Path, rows: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     out = tmp_path / "out.jsonl"
     assert run(bundle, rows, out, "--dry-run") == 0
-    assert "Nothing was run." in (said := capsys.readouterr().out) and "entropy:0.95" in said
+    assert "Nothing was run." in (printed := capsys.readouterr().out) and "entropy:0.95" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
     with monkeypatch.context() as patch, pytest.raises(Killed):
         kill_at(2, patch)
@@ -470,5 +472,5 @@ def test_a_dry_run_writes_nothing(bundle: Path, rows: Path, tmp_path: Path, monk
 def test_a_bar_for_a_terminal(bundle: Path, rows: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setattr(command.people, "_force_terminal", True)
     assert run(bundle, rows, tmp_path / "out.jsonl", *FAST) == 0
-    said = capsys.readouterr().err
-    assert "rows/s" in said and "of 2 layers" in said
+    printed = capsys.readouterr().err
+    assert "rows/s" in printed and "of 2 layers" in printed

@@ -15,7 +15,7 @@ from paredown.errors import Interrupted
 from paredown.training.learner import Learner
 from tests.families import tiny
 
-SAID = ["the movie was great and the cast was good", "but the plot is awful and very dull", "a really fine film"]
+SENTENCES = ["the movie was great and the cast was good", "but the plot is awful and very dull", "a really fine film"]
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def encoder(tmp_path: Path, tokenizer: Any) -> Path:
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
     path = tmp_path / "text.txt"
-    path.write_text("\n\n".join("\n".join(SAID[place % 3 :] + SAID) for place in range(40)))
+    path.write_text("\n\n".join("\n".join(SENTENCES[index % 3 :] + SENTENCES) for index in range(40)))
     return path
 
 
@@ -40,8 +40,8 @@ def command(encoder: Path, text: Path, output: Path, *more: str) -> list[str]:
 
 def test_text_in_an_encoder_out(encoder: Path, text: Path, tmp_path: Path, capsys: Any) -> None:
     assert main(command(encoder, text, tmp_path / "run")) == 0
-    said = capsys.readouterr().out
-    assert "what every layer knows of held-out text" in said and "elasticbert" in said
+    printed = capsys.readouterr().out
+    assert "what every layer knows of held-out text" in printed and "elasticbert" in printed
     found = json.loads((tmp_path / "run" / "pretraining.json").read_text())
     assert list(found["before"]) == list(found["after"]) == ["1", "2", "3", "4"]
     assert found["before"]["1"] != found["after"]["1"] and found["rows"] > 30
@@ -114,7 +114,7 @@ def test_other_families_become_a_plain_encoder(text: Path, tmp_path: Path, token
 
 
 @pytest.mark.parametrize(
-    "change, said",
+    "change, message",
     [
         (["--method", "joint"], "joint does not learn from text alone"),
         (["--dev", "missing.txt"], "missing.txt is not there"),
@@ -124,11 +124,11 @@ def test_other_families_become_a_plain_encoder(text: Path, tmp_path: Path, token
     ],
 )
 def test_errors_are_a_line(
-    encoder: Path, text: Path, tmp_path: Path, capsys: Any, change: list[str], said: str
+    encoder: Path, text: Path, tmp_path: Path, capsys: Any, change: list[str], message: str
 ) -> None:
     assert main([*command(encoder, text, tmp_path / "run"), *change]) == 1
     error = capsys.readouterr().err
-    assert said in error.replace("\n", " ") and "Traceback" not in error
+    assert message in error.replace("\n", " ") and "Traceback" not in error
 
 
 def test_a_bundle_of_another_task_is_refused(text: Path, tmp_path: Path, model: AdaptiveModel, capsys: Any) -> None:

@@ -30,13 +30,13 @@ def paragraphs(number: int, seed: int, impossible: bool = False) -> list[dict[st
     """The word after `the` is the answer."""
     draw = random.Random(seed)
     found = []
-    for place in range(number):
-        words = [draw.choice(["who", "and", "of"]) for _ in range(LONG if place % 10 == 9 else draw.randint(3, 9))]
+    for index in range(number):
+        words = [draw.choice(["who", "and", "of"]) for _ in range(LONG if index % 10 == 9 else draw.randint(3, 9))]
         at, answer = draw.randrange(len(words)), draw.choice(["river", "bridge", "town"])
-        silent = impossible and place % 4 == 3
+        silent = impossible and index % 4 == 3
         words[at:at] = [] if silent else ["the", answer]
         answers = [] if silent else [{"text": answer, "answer_start": len(" ".join(words[: at + 1])) + 1}]
-        asked = {"id": f"q{seed}-{place}", "question": "what?", "answers": answers}
+        asked = {"id": f"q{seed}-{index}", "question": "what?", "answers": answers}
         if impossible:
             asked["is_impossible"] = silent
         found.append({"context": " ".join(words), "qas": [asked]})
@@ -86,9 +86,9 @@ def test_train_and_evaluate_from_a_folder(encoder: Path, tmp_path: Path, capsys:
     assert run(*judge, "-o", tmp_path / "out", "--max-length", 40) == 0
     shown = capsys.readouterr().out
     assert "official score of 30 questions" in shown and "full depth" in shown and "entropy:1.1" in shown
-    said = json.loads((tmp_path / "out" / "predictions.json").read_text())
+    predicted = json.loads((tmp_path / "out" / "predictions.json").read_text())
     rivals = json.loads((tmp_path / "out" / "nbest_predictions.json").read_text())
-    assert said.keys() == rivals.keys() and len(said) == 30
+    assert predicted.keys() == rivals.keys() and len(predicted) == 30
     assert not (tmp_path / "out" / "null_odds.json").exists()
     assert run(*judge, "--max-length", 40, "--json") == 0
     found = json.loads(capsys.readouterr().out)
@@ -183,10 +183,10 @@ def test_predict_answers_every_row(bundle: Path, tmp_path: Path, ending: str) ->
     asking = [(row["question"], row["context"]) for row in rows]
     wanted: list[Any] = AdaptiveModel.from_pretrained(bundle).predict(asking, max_length=32)
     assert any(reply.windows > 1 for reply in wanted)
-    for place, (found, reply) in enumerate(zip(records(out), wanted, strict=True)):
+    for index, (found, reply) in enumerate(zip(records(out), wanted, strict=True)):
         numbers = [int(found[name]) for name in ("row", "start", "end", "windows", "layers", "tokens")]
-        assert numbers == [place, reply.start, reply.end, reply.windows, reply.layers, reply.tokens]
-        assert found["answer"] == reply.label == rows[place]["context"][reply.start : reply.end]
+        assert numbers == [index, reply.start, reply.end, reply.windows, reply.layers, reply.tokens]
+        assert found["answer"] == reply.label == rows[index]["context"][reply.start : reply.end]
         assert float(found["score"]) == pytest.approx(reply.score, abs=1e-3)
 
 

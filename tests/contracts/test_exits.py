@@ -48,38 +48,38 @@ each_pair = pytest.mark.parametrize("rule, kind", PAIRS)
 
 
 def evidence(
-    kind: Kind, logits: Tensor, layer: int = 1, counts: Tensor | None = None, error_probability: Any = None
+    kind: Kind, logits: Tensor, layer: int = 1, answer_mask: Tensor | None = None, error_probability: Any = None
 ) -> Evidence:
     """Evidence from [rows, labels]; where every token is answered, two tokens that say the same."""
     if kind.per_word and logits.dim() == 2:
         logits = logits.unsqueeze(1).expand(-1, 2, -1)
     elif kind.per_token and logits.dim() == 2:  # classes are the tokens, for every item alike
         logits = logits.unsqueeze(-1).expand(-1, -1, outputs(kind.name))
-    if kind.per_token and counts is None:
-        counts = kind.answer_mask({"attention_mask": torch.ones(logits.shape[:2])})
+    if kind.per_token and answer_mask is None:
+        answer_mask = kind.answer_mask({"attention_mask": torch.ones(logits.shape[:2])})
     error_probability = torch.full((len(logits), 1), 0.01) if error_probability is None else error_probability
-    return Evidence(kind, logits, layer, counts, error_probability)
+    return Evidence(kind, logits, layer, answer_mask, error_probability)
 
 
 def story(kind: Kind, rows: int, seed: int = 0, labels: int = 3, tokens: int = 4) -> list[Evidence]:
     """What 12 heads say of random rows: they change their minds, and grow surer."""
     noise = torch.Generator().manual_seed(seed)
     shape = (rows, tokens, labels if kind.per_word else outputs(kind.name)) if kind.per_token else (rows, labels)
-    counts = None
+    answer_mask = None
     if kind.per_token:
         asked = torch.rand(rows, tokens, generator=noise) < 0.5
         asked[:, 0] = True  # every row is asked something
-        counts = kind.answer_mask({"attention_mask": asked})
+        answer_mask = kind.answer_mask({"attention_mask": asked})
     elif kind.grouped:
-        counts = torch.arange(labels) < torch.randint(1, labels + 1, (rows, 1), generator=noise)
+        answer_mask = torch.arange(labels) < torch.randint(1, labels + 1, (rows, 1), generator=noise)
     now, heads = torch.zeros(shape), []
     for layer in range(1, HEADS + 1):
         now = now + torch.randn(shape, generator=noise) * 0.5
         error_probability = torch.rand(rows, tokens if kind.per_word else 1, generator=noise)
-        said = now * (1 + layer / 3)
-        if counts is not None:
-            said = kind.ruled_out(said[counts] if kind.grouped else said, counts)
-        heads.append(evidence(kind, said, layer, counts, error_probability))
+        logits = now * (1 + layer / 3)
+        if answer_mask is not None:
+            logits = kind.ruled_out(logits[answer_mask] if kind.grouped else logits, answer_mask)
+        heads.append(evidence(kind, logits, layer, answer_mask, error_probability))
     return heads
 
 
@@ -106,26 +106,28 @@ def run(rule: Any, heads: list[Evidence]) -> tuple[Tensor, Tensor]:
     layers, answer = torch.zeros(len(rows), dtype=torch.long), torch.zeros_like(heads[0].logits)
     for head in heads:
         seen = of_rows(head, rows)
-        said = rule.answer(seen, memory)
+        outputs = rule.answer(seen, memory)
         if head is heads[-1]:
             leave = torch.ones(len(rows), dtype=torch.bool)
         else:
             leave, memory = decide(rule, seen, memory)
-        layers[rows[leave]], answer[rows[leave]] = head.step, said[leave]
+        layers[rows[leave]], answer[rows[leave]] = head.step, outputs[leave]
         rows, memory = rows[~leave], {name: value[~leave] for name, value in memory.items()}
         if not len(rows):
             break
     return layers, answer
 
 
-def classes(*said: int, labels: int = 2) -> list[Evidence]:
-    """One row, one head for each class said."""
-    rows = [torch.nn.functional.one_hot(torch.tensor([label]), labels).float() for label in said]
+def classes(*predicted: int, labels: int = 2) -> list[Evidence]:
+    """One row, one head for each predicted class."""
+    rows = [torch.nn.functional.one_hot(torch.tensor([label]), labels).float() for label in predicted]
     return [evidence(answers.make("single_label"), logits, layer) for layer, logits in enumerate(rows, 1)]
 
 
-def values(*said: float) -> list[Evidence]:
-    return [evidence(answers.make("regression"), torch.tensor([[value]]), layer) for layer, value in enumerate(said, 1)]
+def values(*predicted: float) -> list[Evidence]:
+    return [
+        evidence(answers.make("regression"), torch.tensor([[value]]), layer) for layer, value in enumerate(predicted, 1)
+    ]
 
 
 def layers_of(rule: str, heads: list[Evidence]) -> int:
@@ -191,13 +193,15 @@ def test_rows_do_not_depend_on_their_neighbours(rule: Any, kind: Kind) -> None:
 @pytest.mark.parametrize("rule", [rule for rule in RULES if accepts(rule, answers.make("token_label"))], ids=str)
 def test_tokens_nobody_asks_about_do_not_matter(rule: Any) -> None:
     heads = story(answers.make("token_label"), rows=30, seed=3)
-    counts = heads[0].answer_mask
-    assert counts is not None
+    answer_mask = heads[0].answer_mask
+    assert answer_mask is not None
     other = []
     for head in heads:
         assert head.error_probability is not None
-        logits = torch.where(counts.unsqueeze(-1), head.logits, -head.logits)
-        other.append(evidence(head.kind, logits, head.step, counts, torch.where(counts, head.error_probability, 1.0)))
+        logits = torch.where(answer_mask.unsqueeze(-1), head.logits, -head.logits)
+        other.append(
+            evidence(head.kind, logits, head.step, answer_mask, torch.where(answer_mask, head.error_probability, 1.0))
+        )
     assert torch.equal(run(rule, heads)[0], run(rule, other)[0])
 
 
@@ -327,7 +331,7 @@ def test_one_value_for_each_layer() -> None:
 
 
 @pytest.mark.parametrize(
-    "rule, said, layers",
+    "rule, message, layers",
     [
         ("patience:1", (0, 0, 0, 0), 2),
         ("patience:2", (0, 0, 0, 0), 3),
@@ -336,8 +340,8 @@ def test_one_value_for_each_layer() -> None:
         ("patience:3", (0, 1, 1, 1, 1, 0), 5),
     ],
 )
-def test_patience_by_hand(rule: str, said: tuple[int, ...], layers: int) -> None:
-    assert layers_of(rule, classes(*said)) == layers
+def test_patience_by_hand(rule: str, message: tuple[int, ...], layers: int) -> None:
+    assert layers_of(rule, classes(*message)) == layers
 
 
 def test_patience_with_numbers() -> None:
@@ -373,8 +377,8 @@ def test_vote_by_hand() -> None:
 
 
 def test_vote_answers_with_the_winner_of_every_item() -> None:
-    said = [(1.0, 1.0), (1.0, -1.0), (-1.0, -1.0), (1.0, -1.0), (1.0, 1.0)]
-    heads = [evidence(answers.make("multi_label"), torch.tensor([pair]), layer) for layer, pair in enumerate(said, 1)]
+    pairs = [(1.0, 1.0), (1.0, -1.0), (-1.0, -1.0), (1.0, -1.0), (1.0, 1.0)]
+    heads = [evidence(answers.make("multi_label"), torch.tensor([pair]), layer) for layer, pair in enumerate(pairs, 1)]
     layers, answer = run(exits.parse("vote:2"), heads)
     # The first label wins at 2 and the second at 3, but head 3 says otherwise of the first: head 4 agrees with both.
     assert (layers.item(), answer.tolist()) == (4, [[1.0, -1.0]])
@@ -402,9 +406,11 @@ def test_learned_needs_a_model_that_estimates_its_errors() -> None:
 
 
 def test_learned_waits_for_every_token_that_counts() -> None:
-    kind, counts = answers.make("token_label"), torch.tensor([[True, True, False]] * 2)
+    kind, answer_mask = answers.make("token_label"), torch.tensor([[True, True, False]] * 2)
     error_probability = torch.tensor([[0.05, 0.05, 0.9], [0.05, 0.9, 0.05]])
-    leave, _ = decide(exits.parse("learned:0.1"), evidence(kind, torch.zeros(2, 3, 4), 1, counts, error_probability))
+    leave, _ = decide(
+        exits.parse("learned:0.1"), evidence(kind, torch.zeros(2, 3, 4), 1, answer_mask, error_probability)
+    )
     assert leave.tolist() == [True, False]
 
 

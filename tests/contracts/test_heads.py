@@ -166,7 +166,7 @@ def test_unknown_pool_is_refused(name: str) -> None:
 
 
 def little_tokenizer(folder: Path) -> BertTokenizer:
-    words = [f"word{place}" for place in range(35)]
+    words = [f"word{index}" for index in range(35)]
     (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
     return BertTokenizer.from_pretrained(folder)
 

@@ -109,7 +109,7 @@ def test_token_labels_equal_stock(family: str) -> None:
 
 @pytest.mark.parametrize("family", ["bert", "distilbert", "deberta-v2", "modernbert", "mpnet"])
 def test_spans_equal_stock(family: str) -> None:
-    """Where an answer may be; the other places are ruled out."""
+    """Where an answer may be; the other positions are ruled out."""
     stock = tiny(family, AutoModelForQuestionAnswering, num_labels=2)
     model = AdaptiveModel(stock, None, answers.make("span"))
     for lengths in LENGTHS:
@@ -117,10 +117,10 @@ def test_spans_equal_stock(family: str) -> None:
         real = inputs["attention_mask"].bool()
         with torch.no_grad():
             expected = stock(**inputs)
-        said = model.answer(inputs).logits
-        assert torch.equal(said[..., 0][real], expected.start_logits[real])
-        assert torch.equal(said[..., 1][real], expected.end_logits[real])
-        assert bool((said[~real] == RULED_OUT).all())
+        outputs = model.answer(inputs).logits
+        assert torch.equal(outputs[..., 0][real], expected.start_logits[real])
+        assert torch.equal(outputs[..., 1][real], expected.end_logits[real])
+        assert bool((outputs[~real] == RULED_OUT).all())
 
 
 def test_what_cannot_be_walked_is_refused() -> None:

@@ -116,14 +116,14 @@ def test_tokens_go_from_models_that_were_made_shorter_too(family: str, dtype: to
     model, plan = with_selectors(adaptive(family)), Plan(reduce="fixed_share:0.5")
     inputs = batch(99, LENGTHS)
     expected = model.answer(inputs, plan)
-    said = model.to(dtype).answer(inputs, plan)
-    assert said.tokens.tolist() == expected.tokens.tolist() and said.logits.isfinite().all()
+    outputs = model.to(dtype).answer(inputs, plan)
+    assert outputs.tokens.tolist() == expected.tokens.tolist() and outputs.logits.isfinite().all()
 
 
 # Refusals
 
 
-def test_models_without_selectors_hear_what_to_do() -> None:
+def test_models_without_selectors_are_refused_with_a_remedy() -> None:
     with pytest.raises(BadPlan, match=r"it has none; train some, or choose by attention"):
         adaptive("bert").route(Plan(reduce="selector:0.5"))
     with pytest.raises(BadPlan, match=r"before layers \[1, 2\], and the plan runs none"):
@@ -178,11 +178,11 @@ def test_a_watched_layer_says_what_it_always_says() -> None:
 def test_what_is_received_is_what_transformers_tells() -> None:
     model = tiny("bert", attn_implementation="eager")
     inputs = batch(99, LENGTHS)
-    told = model(**inputs, output_attentions=True).attentions
+    attentions = model(**inputs, output_attentions=True).attentions
     for implementation in ("eager", "sdpa"):
         walk = adaptive("bert", head=None, attn_implementation=implementation).walk
         state = walk.embed(inputs)
-        for layer, probabilities in enumerate(told):
+        for layer, probabilities in enumerate(attentions):
             state = through(walk, state, [layer], watch=True)
             real = inputs["attention_mask"]
             wanted = (probabilities.mean(1) * real.unsqueeze(-1)).sum(1)
@@ -230,7 +230,7 @@ def made(scores: list[list[float]], lengths: list[int], protected: list[list[int
     state = State(torch.zeros(*received.shape, 2), mask, torch.arange(len(scores)), position, received=received)
     if protected is None:
         return state
-    held = torch.tensor([[place in places for place in range(received.shape[1])] for places in protected])
+    held = torch.tensor([[index in positions for index in range(received.shape[1])] for positions in protected])
     return replace(state, protected=held)
 
 

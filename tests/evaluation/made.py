@@ -48,20 +48,20 @@ def encoded(kind: str, lengths: list[int], seed: int = 0) -> list[Encoded]:
         elif kind == "multi_label":
             label = [float(choose.random() < 0.5) for _ in range(3)]
         elif kind == "token_label":
-            first = tuple(place for place in range(length) if place % 3 != 1)
-            label = [choose.randrange(3) if place in first else IGNORED for place in range(length)]
+            first = tuple(index for index in range(length) if index % 3 != 1)
+            label = [choose.randrange(3) if index in first else IGNORED for index in range(length)]
         elif kind in ("span", "supported_span"):
-            first = tuple(place for place in range(length) if place % 3 != 1)
+            first = tuple(index for index in range(length) if index % 3 != 1)
             label = ((0, first[-1]), (0, 0))
         elif kind == "marked":
-            first = tuple(place for place in range(length) if place % 3 != 1)
+            first = tuple(index for index in range(length) if index % 3 != 1)
             label = ((choose.choice(first),),)
         elif kind == "choice":
             rows.append(Encoded(label=0, options=_options(choose, ids)))
             continue
         sentences = None
         if isinstance(of_kind := answers.make(kind), SupportedSpan):
-            support = {place: choose.random() < 0.5 for place in range(0, length, 4)}
+            support = {index: choose.random() < 0.5 for index in range(0, length, 4)}
             sentences, label = tuple(support), of_kind.label(label, "span", support, length)
         row = Encoded({"input_ids": ids}, label, first, sentences=sentences)
         rows.append(_window(row, kind, len(rows)) if of_kind.windowed else row)

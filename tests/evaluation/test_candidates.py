@@ -53,7 +53,7 @@ def accuracy(questions: list[Choices], predictions: list[Any]) -> float:
     return float(score_choices(questions, [one.label for one in predictions])["accuracy"])
 
 
-def said(choice: MarkedPrediction) -> tuple[Any, ...]:
+def exact_fields(choice: MarkedPrediction) -> tuple[Any, ...]:
     return choice.id, choice.label, choice.candidate, choice.windows, choice.layers, choice.tokens
 
 
@@ -64,7 +64,7 @@ def check_invariance(plan: Plan, **settings: Any) -> list[Any]:
     for asked, *choices in zip(QUESTIONS, together, backwards, strict=True):
         (alone,) = ask([asked], plan, 1, **settings)
         for choice in choices:
-            assert said(choice) == said(alone)
+            assert exact_fields(choice) == exact_fields(alone)
             assert choice.scores == pytest.approx(alone.scores, abs=1e-4)
     return together
 
@@ -96,8 +96,8 @@ def test_protection_is_a_choice() -> None:
         steps = model.route(Plan(reduce="fixed_share:0.5")).steps
         state = run_steps(model.walk, steps, model.embed(inputs, joinable=True))
         stays = torch.zeros_like(inputs["answer_mask"])
-        for row, places in enumerate(state.position):
-            stays[row, places[state.mask[row]]] = True
+        for row, positions in enumerate(state.position):
+            stays[row, positions[state.mask[row]]] = True
         assert bool((stays | ~inputs["answer_mask"]).all()) == protect
 
 
@@ -124,7 +124,7 @@ def test_one_candidate_is_certain() -> None:
 
 
 def test_only_candidates_count() -> None:
-    """What is said of other tokens reaches neither the answer nor the exit rule."""
+    """Logits of other tokens reach neither the answer nor the exit rule."""
     model = marked_model()
     inputs = collate([marked_windows(model.tokenizer, QUESTIONS, LENGTH)[0]], 0)
     logits = model.answer(inputs, Plan(exit="entropy:0.5")).logits
@@ -242,5 +242,5 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 def test_what_is_right_must_be_an_option() -> None:
     asked = Choices("q7", "a text", "what?", ("this", "that"), 2)
-    with pytest.raises(BadInput, match="'q7': option 2 is said to be right, of 2"):
+    with pytest.raises(BadInput, match="'q7': option 2 is labelled right, of 2"):
         score_choices([asked], ["this"])

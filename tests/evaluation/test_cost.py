@@ -153,11 +153,11 @@ def test_dropped_tokens_are_not_paid_for(tokenizer: Any, monkeypatch: pytest.Mon
     rows = encoded("single_label", [4, 11, 30, 17])
     seen, cost = record(model, rows, plan=plan), Cost.of(model, plan)
     done = replay(seen, plan.exit)
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         answer = model.answer({"input_ids": torch.tensor([row.ids["input_ids"]]), **_mask(len(row))}, plan)
-        assert answer.layers.item() == done.layers[place].item()
-        assert answer.tokens.item() == seen.tokens[place, : answer.layers.item()].sum().item()
-        assert torch.allclose(answer.logits, done.logits[place : place + 1], atol=1e-5)
+        assert answer.layers.item() == done.layers[index].item()
+        assert answer.tokens.item() == seen.tokens[index, : answer.layers.item()].sum().item()
+        assert torch.allclose(answer.logits, done.logits[index : index + 1], atol=1e-5)
     left = int(seen.tokens[2, 1])
     assert left < 30
     table = cost.by_exit(seen)
@@ -214,14 +214,14 @@ def test_a_question_costs_what_torch_counts_for_its_options(family: str, reducer
     cost, seen = Cost.of(model, plan), record(model, questions, batch_size=2, plan=plan)
     bill = Bill(seen, cost)
     table = bill.of_rows(torch.full((3,), 3))
-    for place, question in enumerate(questions):
+    for index, question in enumerate(questions):
         total = tokens = 0
         for option in question.options:
             alone = collate([Encoded(options=(option,))], 1)
             start = counted(lambda: model.embed(alone, joinable=reducer is not None))  # noqa: B023
             total += counted(lambda: model.answer(alone, plan)) - start + cost.start(len(option))  # noqa: B023
             tokens += model.answer(alone, plan).tokens.item()
-        assert table[place].item() == total and bill.token_layers[place, 2].item() == tokens
+        assert table[index].item() == total and bill.token_layers[index, 2].item() == tokens
     lengths = [len(option) for question in questions for option in question.options]
     assert bill.flops[2] == pytest.approx(sum(cost.full(length) for length in lengths) / 3)
     assert bill.mean(torch.full((3,), 3))["speedup"] == 4 / 3

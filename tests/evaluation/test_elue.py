@@ -33,20 +33,20 @@ def test_a_curve_against_itself_is_exactly_zero() -> None:
     awkward = points((0.1, 0.3), (0.3, 0.1 + 0.2), (1e9 / 7, 1 / 3), (1e9 / 3, 0.9123456789))
     assert elue_score(awkward, awkward[::-1]) == (0.0, [])
     both = curve(MRPC=awkward, SNLI=BASE)
-    score, doubts = compare(both, both)
-    assert score.tasks == {"MRPC": 0.0, "SNLI": 0.0} and score.average == 0.0 and not doubts
+    score, notes = compare(both, both)
+    assert score.tasks == {"MRPC": 0.0, "SNLI": 0.0} and score.average == 0.0 and not notes
 
 
 def test_between_two_points_the_baseline_is_linear() -> None:
     # At 150 the baseline has 0.6, at 250 it has 0.725, at 200 its own 0.7.
-    score, said = elue_score(points((150, 0.65), (250, 0.7), (200, 0.71)), BASE)
-    assert score == pytest.approx((0.05 - 0.025 + 0.01) / 3) and not said
+    score, notes = elue_score(points((150, 0.65), (250, 0.7), (200, 0.71)), BASE)
+    assert score == pytest.approx((0.05 - 0.025 + 0.01) / 3) and not notes
 
 
-def test_outside_the_nearest_end_stands_and_that_is_said() -> None:
-    score, said = elue_score(points((50, 0.6), (800, 0.85), (100, 0.5)), BASE)
+def test_outside_the_nearest_end_stands_and_a_note_names_it() -> None:
+    score, notes = elue_score(points((50, 0.6), (800, 0.85), (100, 0.5)), BASE)
     assert score == pytest.approx((0.1 + 0.05 + 0) / 3)
-    assert "2 of 3 points lie outside the baseline's" in said[0]
+    assert "2 of 3 points lie outside the baseline's" in notes[0]
     standing = Standing.of({"mine": curve(MRPC=points((50, 0.6)))}, curve(MRPC=BASE), ["before"])
     assert standing.notes[0] == "before" and standing.notes[1].startswith("mine, MRPC: 1 of 1 points")
 
@@ -68,7 +68,7 @@ def test_other_rows_are_a_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    "base, said",
+    "base, message",
     [
         (curve(SNLI=BASE), "no curve for MRPC; it has: SNLI"),
         (curve(counted_as="elasticbert", MRPC=BASE), "as paredown here and as elasticbert in the baseline"),
@@ -77,8 +77,8 @@ def test_other_rows_are_a_warning() -> None:
         (Curve("made", {"MRPC": Line(BASE, "f1", "dev", 10)}), "by accuracy here and by f1 in the baseline"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(base: Curve, said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_what_cannot_be_compared_is_refused(base: Curve, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         compare(curve(MRPC=BASE), base)
 
 

@@ -23,11 +23,11 @@ def question(name: str, answer: str, *facts: tuple[str, int]) -> Question:
 
 
 @pytest.mark.parametrize(
-    ("said", "right", "exact", "precision", "recall", "f1"),
+    ("message", "right", "exact", "precision", "recall", "f1"),
     [
         # Punctuation, case and articles do not count: both are `ann lee`.
         ("The Ann Lee!", "ann lee", 1, 1, 1, 1),
-        # 2 of 3 words said are right, 2 of 4 right ones are said: f1 = 2 * 2/3 * 1/2 / (2/3 + 1/2) = 4/7.
+        # 2 of 3 predicted words are right, 2 of 4 right ones are predicted: f1 = 2 * 2/3 * 1/2 / (2/3 + 1/2) = 4/7.
         ("red big car", "big old red bus", 0, 2 / 3, 1 / 2, 4 / 7),
         # A word counts as often as it stands on both sides: 1 of 2, 1 of 1.
         ("new new", "new", 0, 1 / 2, 1, 2 / 3),
@@ -42,15 +42,15 @@ def question(name: str, answer: str, *facts: tuple[str, int]) -> Question:
         ("the", "a", 1, 0, 0, 0),
     ],
 )
-def test_answers(said: str, right: str, exact: float, precision: float, recall: float, f1: float) -> None:
-    found = answer_overlap(said, right)
+def test_answers(message: str, right: str, exact: float, precision: float, recall: float, f1: float) -> None:
+    found = answer_overlap(message, right)
     assert (found.exact, found.precision, found.recall, found.f1) == pytest.approx((exact, precision, recall, f1))
 
 
 def test_facts() -> None:
     gold = [("A", 0), ("B", 1)]
     assert facts_overlap([("B", 1), ("A", 0), ("A", 0)], gold).exact == 1  # order and repetition do not count
-    some = facts_overlap([("A", 0), ("A", 1), ("C", 0)], gold)  # 1 of 3 said, 1 of 2 right
+    some = facts_overlap([("A", 0), ("A", 1), ("C", 0)], gold)  # 1 of 3 predicted, 1 of 2 right
     assert (some.exact, some.precision, some.recall, some.f1) == pytest.approx((0, 1 / 3, 1 / 2, 2 / 5))
     none = facts_overlap([], gold)
     assert (none.exact, none.precision, none.recall, none.f1) == (0, 0, 0, 0)
@@ -62,7 +62,7 @@ QUESTIONS = [
     question("q3", "no", ("C", 2)),
     question("q4", "Peru", ("D", 0), ("E", 0)),
 ]
-SAID = HotpotPredictions(
+PREDICTED = HotpotPredictions(
     {"q1": "the Ann Lee", "q2": "red big car", "q3": "yes", "q4": "Peru"},
     {"q1": [("A", 0), ("B", 1)], "q2": [("A", 0), ("A", 1), ("C", 0)], "q3": [("C", 2)]},
 )
@@ -70,7 +70,7 @@ SAID = HotpotPredictions(
 
 def test_all_figures(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        found = score_hotpot(QUESTIONS, SAID)
+        found = score_hotpot(QUESTIONS, PREDICTED)
     assert "no supporting facts for 1 of 4 questions, first 'q4'" in caplog.text
     #      answer: em f1  prec recall | facts: em f1  prec recall | joint: em, prec and recall are products
     #   q1         1  1   1    1      |        1  1   1    1      |        1  1    1    f1 1
@@ -103,10 +103,10 @@ def test_a_fact_that_names_no_sentence_is_one_that_was_not_found() -> None:
 
 
 def test_predictions_in_the_official_shape(tmp_path: Path) -> None:
-    SAID.write(tmp_path / "said.json")
-    whole = json.loads((tmp_path / "said.json").read_text())
+    PREDICTED.write(tmp_path / "answered.json")
+    whole = json.loads((tmp_path / "answered.json").read_text())
     assert whole["answer"]["q2"] == "red big car" and whole["sp"]["q3"] == [["C", 2]] and len(whole) == 2
-    assert HotpotPredictions.read(tmp_path / "said.json") == SAID
+    assert HotpotPredictions.read(tmp_path / "answered.json") == PREDICTED
 
 
 @pytest.mark.parametrize(
@@ -120,23 +120,23 @@ def test_predictions_in_the_official_shape(tmp_path: Path) -> None:
     ],
 )
 def test_broken_predictions(tmp_path: Path, content: Any, piece: str) -> None:
-    (tmp_path / "said.json").write_text(json.dumps(content))
+    (tmp_path / "answered.json").write_text(json.dumps(content))
     with pytest.raises(BadInput) as caught:
-        HotpotPredictions.read(tmp_path / "said.json")
-    assert piece in str(caught.value) and str(tmp_path / "said.json") in str(caught.value)
+        HotpotPredictions.read(tmp_path / "answered.json")
+    assert piece in str(caught.value) and str(tmp_path / "answered.json") in str(caught.value)
 
 
 def test_what_cannot_be_scored() -> None:
     with pytest.raises(BadInput, match="no questions to score"):
-        score_hotpot([], SAID)
+        score_hotpot([], PREDICTED)
     with pytest.raises(BadInput, match="no answer is to one of these questions; the first of them is 'other'"):
-        score_hotpot([question("other", "x")], SAID)
+        score_hotpot([question("other", "x")], PREDICTED)
     with pytest.raises(BadInput, match="nobody says what is right for question 'q'"):
-        score_hotpot([Question("q", "?", "")], SAID)
+        score_hotpot([Question("q", "?", "")], PREDICTED)
 
 
 @pytest.mark.parametrize(
-    ("said", "aliases", "exact", "f1"),
+    ("message", "aliases", "exact", "f1"),
     [
         ("the_beatles", ("Beatles",), 1, 1),
         ("Spider-Man", ("Spider Man",), 1, 1),  # SQuAD reads `spiderman`
@@ -146,8 +146,8 @@ def test_what_cannot_be_scored() -> None:
         ("red bus", ("blue bus", "red old bus"), 0, 2 * 2 / (2 + 3)),  # the best alias
     ],
 )
-def test_trivia(said: str, aliases: tuple[str, ...], exact: float, f1: float) -> None:
-    found = score_trivia([Question("q", "?", "", aliases)], {"q": said})
+def test_trivia(message: str, aliases: tuple[str, ...], exact: float, f1: float) -> None:
+    found = score_trivia([Question("q", "?", "", aliases)], {"q": message})
     assert found == pytest.approx({"exact": exact, "f1": f1, "total": 1})
 
 

@@ -69,7 +69,7 @@ def test_elasticbert(tmp_path: Path) -> None:
     done = replay(seen, exits.parse("entropy_nats:0.3"))
     rows = (tmp_path / "sst-2_0.3.tsv").read_text().splitlines()
     assert rows[0] == "index\tprediction" and len(rows) == 51
-    assert rows[1:] == [f"{place}\t{label}" for place, label in enumerate(done.logits.argmax(1).tolist())]
+    assert rows[1:] == [f"{number}\t{label}" for number, label in enumerate(done.logits.argmax(1).tolist())]
     rows = (tmp_path / "sst-2_infer_exit_layer_0.3.tsv").read_text().splitlines()
     assert rows[0] == "index\texit_layer"
     assert [int(row.split("\t")[1]) for row in rows[1:]] == done.layers.tolist()

@@ -45,10 +45,10 @@ SHORT = {"max_length": 64, "stride": 16}
 def questions() -> list[Question]:
     """Some texts fit one window, others take many."""
     asked = made_questions(5, 8, seed=3) + made_questions(4, 60, seed=4)
-    return [replace(question, id=f"q{place}", question="what town?") for place, question in enumerate(asked)]
+    return [replace(question, id=f"q{index}", question="what town?") for index, question in enumerate(asked)]
 
 
-def said(reply: Any) -> SpanPrediction:
+def without_scores(reply: Any) -> SpanPrediction:
     """All of a reply but the numbers that rounding moves."""
     return replace(reply, score=0, scores={}, candidates=(), null_odds=None)
 
@@ -62,7 +62,7 @@ def test_an_answer_has_no_neighbours(model: AdaptiveModel, questions: list[Quest
     for question, *replies in zip(questions, together, backwards, strict=True):
         (alone,) = model.predict([question], plan, 1, **SHORT)
         for reply in replies:
-            assert said(reply) == said(alone)
+            assert without_scores(reply) == without_scores(alone)
             assert reply.score == pytest.approx(alone.score, abs=1e-3)
 
 
@@ -162,14 +162,14 @@ def towns(number: int, seed: int) -> list[Question]:
     """The word after `the` is the answer."""
     draw = random.Random(seed)
     found = []
-    for place in range(number):
+    for index in range(number):
         words = [draw.choice(["who", "and", "of", "what"]) for _ in range(draw.randint(4, 12))]
         at = draw.randrange(len(words))
         answer = draw.choice(["river", "bridge", "town", "built"])
         words[at:at] = ["the", answer]
         context = " ".join(words)
         start = len(" ".join(words[: at + 1])) + 1
-        found.append(Question(f"t{place}", "what?", context, (answer,), ((start, start + len(answer)),)))
+        found.append(Question(f"t{index}", "what?", context, (answer,), ((start, start + len(answer)),)))
     return found
 
 

@@ -1,4 +1,4 @@
-"""A record on disk says what it said in memory, knows what it was made from, and takes no more memory for more rows."""
+"""A record on disk equals the one in memory, knows what it was made from, and takes no more memory for more rows."""
 
 from __future__ import annotations
 
@@ -147,8 +147,8 @@ def test_damage_is_found(name: str, tmp_path: Path) -> None:
     record(model, rows, to=tmp_path / "record")
     path = tmp_path / "record" / name
     whole = path.read_bytes()
-    for place in (len(whole) // 3, len(whole) - 3):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    for index in (len(whole) // 3, len(whole) - 3):
+        path.write_bytes(whole[:index] + bytes([whole[index] ^ 1]) + whole[index + 1 :])
         with pytest.raises(BadBundle, match=name.replace(".", r"\.") + "|format|record"):
             Record.load(path.parent)
     path.write_bytes(whole[:-20])

@@ -79,8 +79,8 @@ def test_a_replay_is_the_answer(kind: str, rule: Any) -> None:
         answer = model.answer(batch, Plan(exit=at))
         for row, length in enumerate(lengths):
             depths[done.layers[row].item()] += 1
-            heard = (done.logits[row : row + 1], answer.logits[row : row + 1])
-            ours, theirs = (own(model.kind, logits, rows[row].options, length) for logits in heard)
+            printed = (done.logits[row : row + 1], answer.logits[row : row + 1])
+            ours, theirs = (own(model.kind, logits, rows[row].options, length) for logits in printed)
             same = done.layers[row] == answer.layers[row] and torch.allclose(ours, theirs, atol=CLOSE)
             if not same:
                 alone = collate([replace(rows[row], label=None)], 1)
@@ -98,9 +98,9 @@ def recorded(kind: str) -> Record:
     chance = torch.Generator().manual_seed(4)
     seen = record(model_of("bert", kind), encoded(kind, torch.randint(1, 9, (40,), generator=chance).tolist()))
     logits = {}
-    for step, said in seen.logits.items():
-        scale = torch.rand(40, generator=chance).mul(6).exp().view(-1, *[1] * (said.dim() - 1))
-        logits[step] = torch.where(said == RULED_OUT, said, said * scale)
+    for step, outputs in seen.logits.items():
+        scale = torch.rand(40, generator=chance).mul(6).exp().view(-1, *[1] * (outputs.dim() - 1))
+        logits[step] = torch.where(outputs == RULED_OUT, outputs, outputs * scale)
         if step < seen.stops[-1] and not seen.windows:  # what is NaN cannot be decoded
             logits[step][:2] = math.nan
     return replace(seen, logits=logits)

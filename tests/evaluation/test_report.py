@@ -21,7 +21,7 @@ from paredown.registry import exits
 from tests.evaluation.made import encoded
 from tests.families import adaptive
 
-LENGTHS = [3 + place % 20 for place in range(90)]
+LENGTHS = [3 + index % 20 for index in range(90)]
 QUICK: dict[str, Any] = {"speeds": [0.1, 0.5, 0.9, 1.0], "timed_rows": 8, "resamples": 50, "timed_batches": (1, 4)}
 
 

@@ -24,7 +24,7 @@ from paredown.evaluation.spans import (
 from tests.tasks.asking import decoded, made_questions, raw_bytes, word_pieces
 
 FEW = Span(n_best=7, max_answer_length=5)
-CASES: list[tuple[str, tuple[str, ...], float, float]] = [  # said, golds, exact, f1
+CASES: list[tuple[str, tuple[str, ...], float, float]] = [  # predicted, golds, exact, f1
     ("Denver Broncos", ("Denver Broncos",), 1, 1),
     ("the Denver Broncos!", ("Denver Broncos", "x"), 1, 1),
     ("An  apple\n", ("apple",), 1, 1),
@@ -49,11 +49,11 @@ CASES: list[tuple[str, tuple[str, ...], float, float]] = [  # said, golds, exact
 ]
 
 
-@pytest.mark.parametrize(("said", "golds", "is_exact", "is_f1"), CASES)
-def test_metrics(said: str, golds: tuple[str, ...], is_exact: float, is_f1: float) -> None:
+@pytest.mark.parametrize(("message", "golds", "is_exact", "is_f1"), CASES)
+def test_metrics(message: str, golds: tuple[str, ...], is_exact: float, is_f1: float) -> None:
     question = Question("q", "?", "x", golds, impossible=not golds)
-    assert best_over(exact, said, question) == is_exact
-    assert best_over(f1, said, question) == pytest.approx(is_f1)
+    assert best_over(exact, message, question) == is_exact
+    assert best_over(f1, message, question) == pytest.approx(is_f1)
 
 
 def test_normalise() -> None:
@@ -64,7 +64,7 @@ def question(key: str, *golds: str) -> Question:
     return Question(key, "?", "x", golds, impossible=not golds)
 
 
-def said(key: str, text: str, odds: float, given: bool = True) -> SpanPrediction:
+def predicted(key: str, text: str, odds: float, given: bool = True) -> SpanPrediction:
     (window,) = windows(word_pieces(), [Question(key, "who?", text)])
     logits = torch.full((len(window), 2), -20.0)
     logits[window.at, 0], logits[len(window) - 2, 1], logits[0] = 0.0, 0.0, odds / 2
@@ -85,17 +85,23 @@ def test_figures_of_both_versions() -> None:
 
 def test_the_best_threshold_is_the_best() -> None:
     questions = [question("a", "Ann"), question("b", "old Bob"), question("c"), question("d"), question("e", "Eve")]
-    answers = [said("a", "Ann", -5), said("b", "Bob", 2), said("c", "Cat", 1), said("d", "Dog", 3), said("e", "Eve", 4)]
+    answers = [
+        predicted("a", "Ann", -5),
+        predicted("b", "Bob", 2),
+        predicted("c", "Cat", 1),
+        predicted("d", "Dog", 3),
+        predicted("e", "Eve", 4),
+    ]
     figures = score_spans(questions, answers)
     assert (figures["best_exact"], figures["best_exact_thresh"]) == (0.6, -5)  # a, and silence for c and d
     assert (figures["best_f1"], figures["best_f1_thresh"]) == (0.6, -5)
     for threshold in (-6.0, -5.0, 1.0, 2.0, 3.0, 4.0):
         texts = {one.id: "" if (one.null_odds or 0) > threshold else one.best_text for one in answers}
         assert score_spans(questions, texts)["f1"] <= figures["best_f1"] + 1e-9
-    worst = [said("c", "Cat", -1), said("d", "Dog", -1)]
+    worst = [predicted("c", "Cat", -1), predicted("d", "Dog", -1)]
     figures = score_spans(questions[2:4], worst)
     assert (figures["exact"], figures["best_exact"], figures["best_exact_thresh"]) == (0, 1, -2)
-    tied = [said("a", "Ann", 0), said("c", "Cat", 0)]  # one threshold cannot tell them apart
+    tied = [predicted("a", "Ann", 0), predicted("c", "Cat", 0)]  # one threshold cannot tell them apart
     assert score_spans([questions[0], questions[2]], tied)["best_exact"] == 0.5
 
 
@@ -112,9 +118,9 @@ def by_hand(made: list[Window], logits: list[torch.Tensor], longest: int) -> dic
     """Every legal span's text with its best score."""
     found: dict[str, float] = {}
     for window, scores in zip(made, logits):
-        places = range(window.at, window.at + len(window.offsets))
-        for first in places:
-            for last in range(first, min(first + longest, places.stop)):
+        positions = range(window.at, window.at + len(window.offsets))
+        for first in positions:
+            for last in range(first, min(first + longest, positions.stop)):
                 start, end = window.characters(first, last)
                 if start < end and window.fullest[first - window.at]:
                     text = window.asked.context[start:end]
@@ -131,8 +137,8 @@ def test_decoding_weighs_every_span(tokenizer: Any) -> None:
     logits = [torch.randn(len(window), 2) for window in made]
     answers = decoded(FEW, made, logits)
     for number, answer in enumerate(answers):
-        mine = [place for place, window in enumerate(made) if window.unit == number]
-        best = by_hand([made[place] for place in mine], [logits[place] for place in mine], 5)
+        mine = [index for index, window in enumerate(made) if window.unit == number]
+        best = by_hand([made[index] for index in mine], [logits[index] for index in mine], 5)
         wanted = sorted(best.items(), key=lambda pair: -pair[1])
         assert (answer.id, answer.label) == (questions[number].id, wanted[0][0])
         assert questions[number].context[answer.start : answer.end] == answer.label
@@ -145,7 +151,7 @@ def test_decoding_weighs_every_span(tokenizer: Any) -> None:
     padded = torch.stack([torch.nn.functional.pad(one, (0, 0, 0, width - len(one)), value=99.0) for one in logits])
     assert decoded(FEW, made, padded) == answers  # padding is never an answer
     order = torch.randperm(len(made)).tolist()
-    shuffled = decoded(FEW, [made[place] for place in order], [logits[place] for place in order])
+    shuffled = decoded(FEW, [made[index] for index in order], [logits[index] for index in order])
     assert [one.label for one in shuffled] == [one.label for one in answers]
 
 
@@ -181,7 +187,7 @@ def test_logits_that_do_not_fit() -> None:
 
 
 def test_prediction_files(tmp_path: Path) -> None:
-    answers = [said("a", "caf\u00e9", -1.0), said("b", "bob", 3.0, given=False)]
+    answers = [predicted("a", "caf\u00e9", -1.0), predicted("b", "bob", 3.0, given=False)]
     files = write_predictions(tmp_path / "out", answers)
     assert [path.name for path in files] == ["predictions.json", "nbest_predictions.json", "null_odds.json"]
     texts, rivals, odds = (json.loads(path.read_text()) for path in files)

@@ -41,12 +41,12 @@ def cut(questions: list[Question], max_length: int = 24, **settings: Any) -> lis
 
 def truth(window: Window) -> torch.Tensor:
     """Logits that say the label."""
-    places, types, support = KIND.parts(torch.tensor([window.label]))
+    positions, types, support = KIND.parts(torch.tensor([window.label]))
     logits = torch.full((len(window), 6), -9.0)
     logits[:, 5] = support[0] * 18.0 - 9.0
     logits[0, 2 + int(types[0])] = 9.0
-    if places[0, 0, 0] > 0:
-        logits[places[0, 0, 0], 0] = logits[places[0, 0, 1], 1] = 9.0
+    if positions[0, 0, 0] > 0:
+        logits[positions[0, 0, 0], 0] = logits[positions[0, 0, 1], 1] = 9.0
     return logits
 
 
@@ -57,11 +57,11 @@ def test_a_label_points_at_what_the_window_shows() -> None:
     questions = hotpot_questions(20)
     made = cut(questions)
     assert len(made) > 2 * len(questions)
-    whole = {place: set() for place in range(len(questions))}
+    whole = {index: set() for index in range(len(questions))}
     for window in made:
-        places, types, support = KIND.parts(torch.tensor([window.label]))
+        positions, types, support = KIND.parts(torch.tensor([window.label]))
         assert ("span", "yes", "no")[int(types[0])] == (window.asked.choice or "span")
-        shown = [tuple(pair) for pair in places[0].tolist() if pair[0] != IGNORED]
+        shown = [tuple(pair) for pair in positions[0].tolist() if pair[0] != IGNORED]
         assert shown == ([] if window.asked.choice else list(window.spans[:MAX_POSITIONS]) or [(0, 0)])
         assert [token for token, mark in enumerate(support[0].tolist()) if mark != IGNORED] == list(
             window.sentences or ()
@@ -74,7 +74,7 @@ def test_a_label_points_at_what_the_window_shows() -> None:
     assert all(len(seen) == 6 for seen in whole.values())  # every sentence begins in some window
 
 
-def test_all_places_are_labels_where_any_may_be_meant() -> None:
+def test_all_positions_are_labels_where_any_may_be_meant() -> None:
     context = "the river " * 90
     spans = tuple((start, start + 5) for start in range(4, len(context), 10))
     question = Question("q", "what?", context, ("river",), spans)
@@ -98,10 +98,10 @@ def test_questions_without_answers_have_no_label() -> None:
 def test_labels_are_decoded_to_answers() -> None:
     questions = hotpot_questions(30)
     made = cut(questions)
-    said = decoded(KIND, made, [truth(window) for window in made])
-    figures = score_hotpot(questions, HotpotPredictions.of(said))
+    predicted = decoded(KIND, made, [truth(window) for window in made])
+    figures = score_hotpot(questions, HotpotPredictions.of(predicted))
     assert (figures["em"], figures["sp_em"], figures["joint_f1"]) == (1, 1, 1)
-    for answer, question in zip(said, questions, strict=True):
+    for answer, question in zip(predicted, questions, strict=True):
         assert answer.choices is not None and answer.support is not None and len(answer.support) == 6
         assert answer.score == pytest.approx(1, abs=1e-3)
         shown = question.context[answer.start : answer.end]
@@ -112,22 +112,22 @@ def test_windows_agree_on_the_type_and_the_surest_on_a_sentence() -> None:
     (question,) = hotpot_questions(1)
     made = cut([question], 16)
     logits = [torch.zeros(len(window), 6) for window in made]
-    for place, one in enumerate(logits):
-        one[0, 2:5] = torch.tensor([0.0, 1.0, 0.0]) if place else torch.tensor([9.0, 0.0, 0.0])
-        one[:, 5] = float(place) - 3.0
-    (said,) = decoded(KIND, made, logits)
+    for index, one in enumerate(logits):
+        one[0, 2:5] = torch.tensor([0.0, 1.0, 0.0]) if index else torch.tensor([9.0, 0.0, 0.0])
+        one[:, 5] = float(index) - 3.0
+    (outputs,) = decoded(KIND, made, logits)
     types = torch.stack([one[0, 2:5].softmax(-1) for one in logits]).mean(0)
-    assert said.choices is not None and said.support is not None
-    assert list(said.choices.values()) == pytest.approx(types.tolist()) and said.label == "yes"
+    assert outputs.choices is not None and outputs.support is not None
+    assert list(outputs.choices.values()) == pytest.approx(types.tolist()) and outputs.label == "yes"
     seen: dict[Any, list[int]] = {}
-    for place, window in enumerate(made):
+    for index, window in enumerate(made):
         for _, which in window.begins:
-            seen.setdefault((question.sentences[which].title, question.sentences[which].number), []).append(place)
-    sure = {fact: torch.tensor(max(places) - 3.0).sigmoid().item() for fact, places in seen.items()}
-    assert said.support == pytest.approx(sure)
+            seen.setdefault((question.sentences[which].title, question.sentences[which].number), []).append(index)
+    sure = {fact: torch.tensor(max(positions) - 3.0).sigmoid().item() for fact, positions in seen.items()}
+    assert outputs.support == pytest.approx(sure)
     for threshold in (0.0, 0.3, 0.5, 1.0):
         (again,) = decoded(KIND, made, logits, support_threshold=threshold)
-        assert again.facts == tuple(fact for fact in said.support if said.support[fact] >= threshold)
+        assert again.facts == tuple(fact for fact in outputs.support if outputs.support[fact] >= threshold)
 
 
 def test_what_cannot_be_decoded_is_named() -> None:
@@ -197,9 +197,9 @@ def test_a_bundle_is_a_plain_token_classifier(tmp_path: Path) -> None:
 def test_predictions_go_to_disk_in_the_official_shape(tmp_path: Path) -> None:
     questions = hotpot_questions(4)
     made = cut(questions)
-    said = HotpotPredictions.of(decoded(KIND, made, [truth(window) for window in made]))
-    said.write(tmp_path / "said.json")
-    whole = json.loads((tmp_path / "said.json").read_text())
+    predicted = HotpotPredictions.of(decoded(KIND, made, [truth(window) for window in made]))
+    predicted.write(tmp_path / "answered.json")
+    whole = json.loads((tmp_path / "answered.json").read_text())
     right = {one.id: [[s.title, s.number] for s in one.sentences if s.support] for one in questions}
     assert whole == {"answer": {one.id: one.answers[0] for one in questions}, "sp": right}
 

@@ -31,7 +31,7 @@ SPECIAL = 5
 
 def tokenizer() -> BertTokenizer:
     return BertTokenizer(
-        vocab={token: place for place, token in enumerate([*VOCABULARY, *PIECES])}, model_max_length=64
+        vocab={token: index for index, token in enumerate([*VOCABULARY, *PIECES])}, model_max_length=64
     )
 
 
@@ -64,7 +64,7 @@ def test_15_in_100_tokens_are_hidden_80_10_10_and_never_a_special_one() -> None:
     other = shown[chosen & (shown != 4) & (shown != ids)]
     assert masked == pytest.approx(0.8, abs=0.01)
     assert same == pytest.approx(0.1 + 0.1 / (len(WORDS) + len(PIECES)), abs=0.01)
-    assert other.min() >= SPECIAL and other.max() < SPECIAL + len(WORDS) + len(PIECES)  # not a place without a token
+    assert other.min() >= SPECIAL and other.max() < SPECIAL + len(WORDS) + len(PIECES)  # not a row without a token
 
 
 def test_every_row_has_something_to_guess() -> None:
@@ -94,7 +94,7 @@ def test_whole_words_are_hidden_whole() -> None:
     ],
 )
 def test_what_begins_a_word(spelled: list[str], expected: list[bool]) -> None:
-    special = torch.tensor([True, False, False, False, False])  # one place more than there are tokens
+    special = torch.tensor([True, False, False, False, False])  # one row more than there are tokens
     assert begins(spelled, special).tolist() == [*expected, False]
 
 
@@ -124,7 +124,7 @@ def loss_of(model: AdaptiveModel, method: ElasticPretrain, data: dict[str, Tenso
 
 
 def each_loss(model: AdaptiveModel, data: dict[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """By layer: cross entropy at the hidden places and of the order, from the stock model's own hidden states."""
+    """By layer: cross entropy at the hidden positions and of the order, from the stock model's own hidden states."""
     torch.manual_seed(7)
     shown, chosen = Masking.of(model.tokenizer, embeddings(model), 0.15, False).draw(data)
     hidden = model.stock.bert(shown, data["attention_mask"], output_hidden_states=True).hidden_states
@@ -199,7 +199,7 @@ def test_each_layer_receives_the_mean_of_the_exits_above() -> None:
 def test_families_that_embed_otherwise_or_norm_at_the_end(name: str) -> None:
     """ALBERT and RemBERT have narrower or wider embeddings, ModernBERT normalises after its last layer."""
     changes = {"embedding_size": 16} if name == "albert" else {}
-    words = {token: place for place, token in enumerate(VOCABULARY)}
+    words = {token: index for index, token in enumerate(VOCABULARY)}
     stock = family(name, num_labels=2, pad_token_id=0, **changes)
     model = AdaptiveModel(stock, BertTokenizer(vocab=words), answers.make("single_label"))
     method = ElasticPretrain(groups="all")
@@ -256,8 +256,8 @@ def test_without_a_head_for_words_they_begin_anew(tmp_path: Path) -> None:
 @pytest.fixture
 def corpus(tmp_path: Path) -> Corpus:
     """Documents of a few sentences that can be learned by heart."""
-    said = ["the movie was great and the cast was good", "but the plot is awful and very dull", "a really fine film"]
-    text = "\n\n".join("\n".join(said[place % 3 :] + said) for place in range(60))
+    remarks = ["the movie was great and the cast was good", "but the plot is awful and very dull", "a really fine film"]
+    text = "\n\n".join("\n".join(remarks[index % 3 :] + remarks) for index in range(60))
     (tmp_path / "text.txt").write_text(text)
     return Corpus.read([tmp_path / "text.txt"], tiny().tokenizer, 40, cache=tmp_path / "cache")
 

@@ -34,8 +34,8 @@ def tiny(kind="single_label", labels=3):
     own = {"span": BertForQuestionAnswering}
     own |= dict.fromkeys(("token_label", "supported_span", "marked"), BertForTokenClassification)
     stock = own.get(kind, BertForSequenceClassification)
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *[f"word{place}" for place in range(55)]]
-    tokenizer = BertTokenizer(vocab={word: place for place, word in enumerate(words)})
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *[f"word{index}" for index in range(55)]]
+    tokenizer = BertTokenizer(vocab={word: index for index, word in enumerate(words)})
     return AdaptiveModel(stock(config).eval(), tokenizer, answers.make(kind))
 
 
@@ -62,7 +62,7 @@ def batch(kind="single_label", rows=5, tokens=9, labels=3):
 
 
 def supported_label(row, tokens):
-    """Of a span in two places, of yes, of no; two sentences."""
+    """Of a span at two positions, of yes, of no; two sentences."""
     what = ("span", "yes", "no")[row % 3]
     return answers.make("supported_span").label(
         [(1, 2), (3, 3)][: 2 * (row % 3 == 0)], what, {1: True, 4: False}, tokens

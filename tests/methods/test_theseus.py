@@ -156,7 +156,7 @@ def test_exits_grow_on_the_successors_and_a_bundle_remembers_them(tmp_path: Path
     again = type(model).__mro__[1].from_pretrained(tmp_path / "model")
     texts = [row["text"] for row in rows(8)]
     assert agree(again.predict(texts), model.predict(texts)) and again.plan == model.plan
-    assert {said.layers for said in again.predict(texts)} <= {1, 2}
+    assert {predicted.layers for predicted in again.predict(texts)} <= {1, 2}
 
 
 def test_everything_may_learn_in_the_end_and_imitation_may_help(tmp_path: Path) -> None:

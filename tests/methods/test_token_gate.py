@@ -35,7 +35,7 @@ REDUCED = Plan(reduce="selector:0.5")
 
 
 def opinionated(family: str, kind: str = "single_label", head: str | None = None, **changes: Any) -> AdaptiveModel:
-    """Selectors that drop some tokens at each place."""
+    """Selectors that drop some tokens before each layer."""
     model = adaptive(family, kind, head, **changes)
     model.grow_selectors()
     torch.manual_seed(3)
@@ -78,19 +78,19 @@ def test_gradients_are_those_of_attention_multiplied_by_the_gate() -> None:
     walk = adaptive("bert", head=None, attn_implementation="eager").double().walk
     start = walk.embed(batch(99, [6, 4]), joinable=True)
 
-    def said(gate: Tensor) -> Tensor:
+    def summed(gate: Tensor) -> Tensor:
         return (through(walk, start.soft_masked(gate), [0]).hidden[:, 0] * torch.arange(64.0).view(2, 32).sin()).sum()
 
     gate = torch.ones(2, 6, dtype=torch.double)
     gate[0, 2], gate[0, 3], gate[1, 1] = 0.5, 1e-3, 0.0
-    (gradient,) = torch.autograd.grad(said(gate.requires_grad_()), gate)
+    (gradient,) = torch.autograd.grad(summed(gate.requires_grad_()), gate)
     assert gradient[:, 0].abs().max() == 0 and gradient[1, 4:].abs().max() == 0  # the first stays, padding is none
-    for place in ((0, 1), (0, 2), (0, 3), (1, 1)):
+    for index in ((0, 1), (0, 2), (0, 3), (1, 1)):
         nudge = torch.zeros_like(gate)
-        nudge[place] = 1e-5
-        there, here = said(gate.detach() + nudge), said(gate.detach() - (gate[place].item() > 0) * nudge)
-        slope = (there - here) / (1e-5 * (1 + (gate[place].item() > 0)))
-        assert slope.item() == pytest.approx(gradient[place].item(), rel=1e-3) and slope.abs() > 1e-6
+        nudge[index] = 1e-5
+        there, here = summed(gate.detach() + nudge), summed(gate.detach() - (gate[index].item() > 0) * nudge)
+        slope = (there - here) / (1e-5 * (1 + (gate[index].item() > 0)))
+        assert slope.item() == pytest.approx(gradient[index].item(), rel=1e-3) and slope.abs() > 1e-6
 
 
 def test_a_step_is_hard_and_its_gradient_soft() -> None:

@@ -97,8 +97,8 @@ def test_the_policy_gradient_is_that_of_the_expected_reward() -> None:
     for seed in range(40):
         torch.manual_seed(seed)
         drawn.append(torch.autograd.grad(method._policy(model, many, Progress(1, 10)), learning))
-    for place, wanted in enumerate(exact):
-        found = torch.stack([gradients[place] for gradients in drawn])
+    for index, wanted in enumerate(exact):
+        found = torch.stack([gradients[index] for gradients in drawn])
         error = found.std(0) / len(drawn) ** 0.5
         # The mean of the samples holds each of them, and the surprise is a mean over the five tokens that may go.
         assert ((found.mean(0) + wanted * (7 / 8) / 5).abs() <= 5 * error + 1e-7).all()
@@ -121,7 +121,7 @@ def test_the_length_penalty_and_advantages_by_hand() -> None:
     # Shares (0.8 + 0.4) / 2, (1 + 0.2) / 2, (0.6 + 0.2) / 2, (0.6 + 0.2) / 2 make rewards -1.3, -1.4, -1.3, -1.2;
     # the rows' means are -1.3 and -1.3, so the advantages are 0, -0.1, 0, 0.1.
     assert loss() == pytest.approx((-0.1 * 2 + 0.1 * 4) / 4, abs=1e-6)
-    # Of 12 padded places: rewards -1.1, -0.7, -7/6, -11/15.
+    # Of 12 padded positions: rewards -1.1, -0.7, -7/6, -11/15.
     assert loss(penalty="published") == pytest.approx((1 / 30 * (1 - 3) + 1 / 60 * (2 - 4)) / 4, abs=1e-6)
 
 
@@ -281,7 +281,7 @@ def test_exits_learn_along_and_a_bundle_remembers_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"target_keep": 0.4, "target_speedup": 2.0}, "give one"),
         ({"target_keep": 1.0}, "between 0 and 1"),
@@ -292,8 +292,8 @@ def test_exits_learn_along_and_a_bundle_remembers_all(tmp_path: Path) -> None:
         ({"penalty": "published", "target_keep": 0.4}, "leave penalty at real"),
     ],
 )
-def test_bad_settings_are_refused(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadSetting, match=said):
+def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
         TokenPolicy(**settings)
 
 

@@ -31,7 +31,7 @@ def picked(kind: Kind, inputs: dict[str, Tensor], questions: list[Rows], width: 
     rows = [row for question in questions for row in question]
     batch = {name: value[rows, :width] for name, value in inputs.items()}
     if kind.grouped:
-        batch["group"] = torch.tensor([place for place, question in enumerate(questions) for _ in question])
+        batch["group"] = torch.tensor([index for index, question in enumerate(questions) for _ in question])
     return batch
 
 

@@ -52,22 +52,24 @@ class Comparison:
         together, questions = batch(99, lengths, max(lengths) + padding, seed), asked(model.kind, len(lengths), seed)
         order = torch.randperm(len(questions), generator=torch.Generator().manual_seed(seed)).tolist()
         shuffled = model.answer(picked(model.kind, together, [questions[at] for at in order]), plan)
-        for place, at in enumerate(order):
+        for index, at in enumerate(order):
             rows = questions[at]
             length = max(lengths[row] for row in rows)
             alone = picked(model.kind, together, [rows], length)
             answer = model.answer(alone, plan)
-            theirs = own(model.kind, shuffled.logits[place : place + 1], rows, length)
+            theirs = own(model.kind, shuffled.logits[index : index + 1], rows, length)
             what = f"rows {rows} of {len(lengths)}, {length} tokens, under {plan}"
-            said = (answer.layers.item(), model.kind.predicted(answer.logits))
-            turned = not same(model.kind, said, (shuffled.layers[place].item(), model.kind.predicted(theirs)))
+            outputs = (answer.layers.item(), model.kind.predicted(answer.logits))
+            turned = not same(model.kind, outputs, (shuffled.layers[index].item(), model.kind.predicted(theirs)))
             if turned and hangs_by_a_hair(model, plan, alone):
                 self.close_calls.append(what)
             elif turned:
-                self.faults.append(f"{what}: left after {said[0]} layers alone, {shuffled.layers[place]} in the batch")
+                self.faults.append(
+                    f"{what}: left after {outputs[0]} layers alone, {shuffled.layers[index]} in the batch"
+                )
             elif (moved := (answer.logits - theirs).abs().max().item()) > CLOSE:
                 self.faults.append(f"{what}: logits moved by {moved:.1e}")
-            self.depths[said[0]] += 1
+            self.depths[outputs[0]] += 1
             self.rows += 1
         return self
 
@@ -79,26 +81,26 @@ def same(kind: Kind, ours: tuple[int, Tensor], theirs: tuple[int, Tensor]) -> bo
 
 @torch.no_grad()
 def hangs_by_a_hair(model: AdaptiveModel, plan: Plan, alone: dict[str, Tensor]) -> bool:
-    """True where moving the logits by CLOSE turns a decision; the rule is replayed on what the heads said."""
+    """True where moving the logits by CLOSE turns a decision; the rule is replayed on the heads' logits."""
     trace = model.trace(alone)
-    heard = [(run, trace.logits[run - 1], trace.error_probability.get(run - 1)) for run in range(1, model.layers)]
-    heard.append((model.layers, trace.final, None))
-    counts = trace.answer_mask if model.kind.per_token or model.kind.grouped else None
+    printed = [(run, trace.logits[run - 1], trace.error_probability.get(run - 1)) for run in range(1, model.layers)]
+    printed.append((model.layers, trace.final, None))
+    answer_mask = trace.answer_mask if model.kind.per_token or model.kind.grouped else None
 
     def decide(nudge: float, generator: torch.Generator) -> tuple[int, Tensor]:
         memory: Any = {}
-        for run, logits, estimate in heard:
+        for run, logits, estimate in printed:
             moved = logits + nudge * torch.randn(logits.shape, generator=generator).sign()
             if estimate is not None:
                 estimate = estimate + nudge * torch.randn(estimate.shape, generator=generator).sign()
-            evidence = Evidence(model.kind, moved, run, counts, estimate)
-            said = plan.exit.answer(evidence, memory)
+            evidence = Evidence(model.kind, moved, run, answer_mask, estimate)
+            predictions = plan.exit.answer(evidence, memory)
             if run == model.layers:
                 break
             certainty, memory = plan.exit.certainty(evidence, memory)
             if bool(certainty > plan.exit.bounds((run,))[0]):
                 break
-        return run, model.kind.predicted(said)
+        return run, model.kind.predicted(predictions)
 
     still = decide(0.0, torch.Generator())
     return not all(same(model.kind, still, decide(CLOSE, torch.Generator().manual_seed(turn))) for turn in range(32))

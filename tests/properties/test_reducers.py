@@ -79,12 +79,12 @@ class Compared:
         inputs, questions = batch(99, lengths, max(lengths) + padding, seed), asked(model.kind, len(lengths), seed)
         order = torch.randperm(len(questions), generator=torch.Generator().manual_seed(seed)).tolist()
         shuffled = model.answer(picked(model.kind, inputs, [questions[at] for at in order]), plan)
-        for place, at in enumerate(order):
+        for index, at in enumerate(order):
             rows = questions[at]
             length = max(lengths[row] for row in rows)
             alone = picked(model.kind, inputs, [rows], length)
             ours = model.answer(alone, plan)
-            theirs = Answer(*(getattr(shuffled, name)[place : place + 1] for name in ("logits", "layers", "tokens")))
+            theirs = Answer(*(getattr(shuffled, name)[index : index + 1] for name in ("logits", "layers", "tokens")))
             theirs.logits = own(model.kind, theirs.logits, rows, length)
             if not close(model, ours, theirs):
                 found = self.close_calls if hangs_by_a_hair(model, plan, alone) else self.faults
@@ -161,8 +161,8 @@ def test_what_a_reducer_drops_keeps_its_last_state(reducer: Any, family: str) ->
     for step in model.route(plan).steps:
         before, state = state.full_sequence(), run_steps(model.walk, [step], state)
         still = torch.zeros_like(alive)
-        for at, places in enumerate(state.position):
-            still[at, places[state.mask[at]]] = True
+        for at, positions in enumerate(state.position):
+            still[at, positions[state.mask[at]]] = True
         last = torch.where((alive & ~still).unsqueeze(-1), before, last)  # as they were when they were dropped
         alive = still
     back, dropped = state.full_sequence(), inputs["attention_mask"].bool() & ~alive
@@ -180,11 +180,11 @@ def test_work_is_counted_as_it_is_done(reducer: Any) -> None:
         selector.register_forward_hook(lambda module, args, output: chosen.append(args[0].shape[1]))
     inputs, plan = batch(99, LENGTHS), Plan(exit="patience:1", reduce=reducer)
     together = model.answer(inputs, plan)
-    for place, length in enumerate(LENGTHS):
+    for index, length in enumerate(LENGTHS):
         ran.clear(), chosen.clear()
-        alone = model.answer(row(inputs, place, length), plan)
+        alone = model.answer(row(inputs, index, length), plan)
         assert (len(ran), sum(ran)) == (alone.layers.item(), alone.tokens.item())
-        assert together.tokens[place] == alone.tokens.item()
+        assert together.tokens[index] == alone.tokens.item()
         before = [
             ran[at - 1] for at in reducer.layers_of(model, model.depth) if at < len(ran) and not reducer.reads_attention
         ]
@@ -200,14 +200,14 @@ def test_replaying_a_record_is_answering(reducer: Any, kind: str, tokenizer: Any
         plan = Plan(depth=(0, 1, 2, 3), exit=exit, reduce=reducer)
         seen = record(model, rows, batch_size=2, plan=plan)
         done = replay(seen, plan.exit)
-        for place, one in enumerate(rows):
+        for index, one in enumerate(rows):
             inputs = collate([one], 1)
             inputs.pop("labels")
             answer = model.answer(inputs, plan)
-            said = done.logits[place : place + 1]
-            assert answer.layers.item() == done.layers[place]
-            assert answer.tokens.item() == seen.summed(seen.tokens)[place, : answer.layers.item()].sum()
-            assert torch.allclose(answer.logits, own(model.kind, said, one.options, len(one)), atol=CLOSE)
+            outputs = done.logits[index : index + 1]
+            assert answer.layers.item() == done.layers[index]
+            assert answer.tokens.item() == seen.summed(seen.tokens)[index, : answer.layers.item()].sum()
+            assert torch.allclose(answer.logits, own(model.kind, outputs, one.options, len(one)), atol=CLOSE)
 
 
 # All axes at once

@@ -46,8 +46,8 @@ def sieve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(reducers._classes, "sieve", Sieve)
 
 
-def row(inputs: dict[str, Tensor], place: int, length: int) -> dict[str, Tensor]:
-    return {name: value[place : place + 1, :length] for name, value in inputs.items()}
+def row(inputs: dict[str, Tensor], index: int, length: int) -> dict[str, Tensor]:
+    return {name: value[index : index + 1, :length] for name, value in inputs.items()}
 
 
 def hidden_in_the_middle() -> dict[str, Tensor]:
@@ -63,10 +63,10 @@ def test_rows_do_not_see_their_neighbours(family: str, exit: str | None) -> None
     model, plan = adaptive(family), Plan(exit=exit, reduce="sieve")
     inputs = batch(99, LENGTHS, width=33)
     together = model.answer(inputs, plan)
-    for place, length in enumerate(LENGTHS):
-        alone = model.answer(row(inputs, place, length), plan)
-        assert (alone.layers.item(), alone.tokens.item()) == (together.layers[place], together.tokens[place])
-        assert torch.allclose(alone.logits[0], together.logits[place], atol=1e-4, rtol=0)
+    for index, length in enumerate(LENGTHS):
+        alone = model.answer(row(inputs, index, length), plan)
+        assert (alone.layers.item(), alone.tokens.item()) == (together.layers[index], together.tokens[index])
+        assert torch.allclose(alone.logits[0], together.logits[index], atol=1e-4, rtol=0)
     assert not torch.allclose(together.logits, model.answer(inputs, Plan(exit=exit)).logits, atol=1e-4)
 
 
@@ -99,8 +99,8 @@ def test_dropped_tokens_come_back_as_they_were(family: str) -> None:
     states = []
     for layer, dropped in enumerate([(3, 5), (1,), ()]):
         keep = torch.ones_like(state.mask)
-        for place in dropped:
-            keep &= state.position != place
+        for index in dropped:
+            keep &= state.position != index
         states.append(state.full_sequence())
         state = through(walk, state.drop(keep), [layer])
     back = state.full_sequence()
@@ -116,22 +116,22 @@ def test_every_token_is_answered_though_some_were_dropped() -> None:
     inputs = batch(99, LENGTHS)
     answer = model.answer(inputs, Plan(reduce="sieve"))
     assert answer.logits.shape == (len(LENGTHS), max(LENGTHS), 3)
-    for place, length in enumerate(LENGTHS):
-        alone = model.answer(row(inputs, place, length), Plan(reduce="sieve"))
-        assert torch.allclose(alone.logits[0], answer.logits[place, :length], atol=1e-4, rtol=0)
+    for index, length in enumerate(LENGTHS):
+        alone = model.answer(row(inputs, index, length), Plan(reduce="sieve"))
+        assert torch.allclose(alone.logits[0], answer.logits[index, :length], atol=1e-4, rtol=0)
 
 
 def test_reported_tokens_are_the_real_ones_of_every_layer() -> None:
     model, plan = adaptive("bert"), Plan(exit="patience:1", reduce="sieve")
     inputs = batch(99, LENGTHS)
     answer = model.answer(inputs, plan)
-    for place, length in enumerate(LENGTHS):
+    for index, length in enumerate(LENGTHS):
         left, work = list(range(length)), 0
-        for layer in range(int(answer.layers[place])):
+        for layer in range(int(answer.layers[index])):
             if layer in plan.reduce.layers:
                 left = [at for at in left if (at * (1 + len(left)) + layer) % 3 != 0 or at == 0]
             work += len(left)
-        assert answer.tokens[place] == work
+        assert answer.tokens[index] == work
     assert answer.tokens.sum() < (answer.layers * torch.tensor(LENGTHS)).sum()
 
 

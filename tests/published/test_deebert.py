@@ -109,8 +109,8 @@ def test_early_exit_as_in_the_script(family: str, tmp_path: Path) -> None:
         answer = model.answer(batch(), Plan(exit=f"entropy_nats:{threshold}"))
         for row in range(2):
             probs = [logits[row].softmax(-1) for logits in exits[:-1]]
-            doubt = [torch.special.entr(p).sum() for p in probs]
-            left = next((layer for layer in range(LAYERS - 1) if doubt[layer] < threshold), None)
+            uncertainty = [torch.special.entr(p).sum() for p in probs]
+            left = next((layer for layer in range(LAYERS - 1) if uncertainty[layer] < threshold), None)
             expected = final[row] if left is None else exits[left][row]
             assert answer.layers[row] == (LAYERS if left is None else left + 1)
             assert torch.allclose(answer.logits[row], expected, atol=1e-5)
@@ -118,7 +118,7 @@ def test_early_exit_as_in_the_script(family: str, tmp_path: Path) -> None:
 
 def test_a_bare_weights_file_and_its_vocabulary(tmp_path: Path) -> None:
     path = folder(tmp_path / "a", "bert", state("bert"))
-    words = [f"word{place}" for place in range(40)]
+    words = [f"word{index}" for index in range(40)]
     (path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
     (path / "tokenizer_config.json").write_text('{"do_lower_case": true, "max_len": 30}')
     model = load_deebert(path / "pytorch_model.bin")

@@ -74,7 +74,7 @@ def folder(path: Path, tensors: State, file: str = "pytorch_model.bin", **facts:
     known = {"model_type": "elasticbert", "architectures": ["ElasticBertForMaskedLM"], "hidden_act": "gelu"}
     counts = {"max_output_layers": LAYERS, "num_output_layers": LAYERS}
     (path / "config.json").write_text(json.dumps(SIZES | known | counts | facts))
-    words = [f"word{place}" for place in range(VOCABULARY - 5)]
+    words = [f"word{index}" for index in range(VOCABULARY - 5)]
     (path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
     (path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     save_file(tensors, path / file) if file.endswith("safetensors") else torch.save(tensors, path / file)
@@ -166,8 +166,8 @@ def test_the_first_layers_of_a_pre_trained_file(depth: int, tmp_path: Path) -> N
     model = load_elasticbert(folder(tmp_path / "a", theirs), depth=depth, num_labels=3)
     classifier = {f"new.{name}": value for name, value in model.stock.classifier.state_dict().items()}
     expected = answer(theirs | classifier, depth - 1, hidden_states(theirs)[depth - 1], "new")
-    said = model.answer(batch())
-    assert torch.allclose(said.logits.double(), expected, atol=1e-5) and said.layers.tolist() == [depth] * 3
+    outputs = model.answer(batch())
+    assert torch.allclose(outputs.logits.double(), expected, atol=1e-5) and outputs.layers.tolist() == [depth] * 3
     assert model.depth == tuple(range(depth)) and model.layers == LAYERS and not model.heads
 
 

@@ -157,7 +157,7 @@ def test_early_exit_as_in_the_package(tmp_path: Path) -> None:
 
 
 def vocabulary(folder: Path) -> Path:
-    words = [f"word{place}" for place in range(VOCABULARY - 5)]
+    words = [f"word{index}" for index in range(VOCABULARY - 5)]
     folder.mkdir()
     (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
     return folder

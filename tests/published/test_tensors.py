@@ -183,8 +183,8 @@ def test_flipped_bits_fail_in_one_way_only(zipped: bool, tmp_path: Path) -> None
     for _ in range(300):
         damaged = bytearray(whole)
         for _ in range(chance.choice([1, 1, 3, 10])):
-            place = chance.randrange(len(whole)) if chance.random() < 0.3 else described + chance.randrange(2500)
-            damaged[min(place, len(whole) - 1)] ^= 1 << chance.randrange(8)
+            number = chance.randrange(len(whole)) if chance.random() < 0.3 else described + chance.randrange(2500)
+            damaged[min(number, len(whole) - 1)] ^= 1 << chance.randrange(8)
         path.write_bytes(damaged)
         try:
             read_tensors(path)

@@ -55,7 +55,7 @@ def folder(path: Path, state: State, layers: int = LAYERS, **more: Any) -> Path:
     facts |= {"num_labels": 3, "output_hidden_states": True, "pruned_heads": {}, "torchscript": False}
     (path / "config.json").write_text(json.dumps(facts | more))
     torch.save(state, path / "pytorch_model.bin", _use_new_zipfile_serialization=False)
-    words = [f"word{place}" for place in range(40)]
+    words = [f"word{index}" for index in range(40)]
     (path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
     return path
 

@@ -69,12 +69,12 @@ def test_exits_of_fastbert_are_left_out_aloud(beside: Path, tmp_path: Path, capl
     assert not model.heads and "`paredown import` keeps them" in caplog.text
 
 
-def test_what_is_missing_is_said(beside: Path, tmp_path: Path) -> None:
+def test_what_is_missing_is_named(beside: Path, tmp_path: Path) -> None:
     path = saved(tmp_path / "a.bin", tensors := pretrained())
     BertConfig(hidden_size=WIDTH, num_attention_heads=HEADS).save_pretrained(tmp_path)
     with pytest.raises(BadSetting, match="stores no vocabulary"):
         AdaptiveModel.from_pretrained(path)
-    (short := tmp_path / "short.txt").write_text("\n".join(f"word{place}" for place in range(9999)))
+    (short := tmp_path / "short.txt").write_text("\n".join(f"word{index}" for index in range(9999)))
     with pytest.raises(BadSetting, match="has embeddings of"):
         AdaptiveModel.from_pretrained(path, tokenizer=short)
     del tensors["encoder.transformer.1.feed_forward.linear_2.bias"]

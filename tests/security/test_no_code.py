@@ -53,9 +53,9 @@ def test_no_source_could_run_a_file(source: Path) -> None:
             found |= {(node.module or "").split(".")[0]} & FORBIDDEN_MODULES
         elif isinstance(node, ast.Call):
             found |= {ast.unparse(node.func)} & FORBIDDEN_CALLS
-            told = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
-            found |= {"trust_remote_code"} if told.get("trust_remote_code", "False") != "False" else set()
-            found |= {"allow_pickle"} if told.get("allow_pickle", "False") != "False" else set()
+            printed = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+            found |= {"trust_remote_code"} if printed.get("trust_remote_code", "False") != "False" else set()
+            found |= {"allow_pickle"} if printed.get("allow_pickle", "False") != "False" else set()
     here = source.relative_to(Path(paredown.__file__).parent).as_posix()
     assert not {what for what in found if (here, what) not in ALLOWED}
 
@@ -104,8 +104,8 @@ def test_remote_code_is_not_run(tokenizer: Any, plain: Path, bundled: bool, tmp_
     song = tmp_path / "song"
     (plain / "modeling.py").write_text(f"open({str(song)!r}, 'w').write('it sang')")
     for name in ("config.json", "tokenizer_config.json"):
-        told = json.loads((plain / name).read_text())
-        (plain / name).write_text(json.dumps(told | {"auto_map": config["auto_map"]}))
+        printed = json.loads((plain / name).read_text())
+        (plain / name).write_text(json.dumps(printed | {"auto_map": config["auto_map"]}))
     if bundled:
         model = AdaptiveModel.from_pretrained(plain)
         model.config.auto_map = config["auto_map"]

@@ -22,7 +22,7 @@ def test_every_row_once_per_epoch(lengths: list[int], size: int, seed: int, epoc
 def test_epochs_stages_and_seeds_differ() -> None:
     lengths = list(range(1, 200))
     orders = [Batches(lengths, 4, seed).epoch(epoch) for seed in ((0, 0), (1, 0), (0, 1)) for epoch in range(2)]
-    assert all(one != other for place, one in enumerate(orders) for other in orders[:place])
+    assert all(one != other for index, one in enumerate(orders) for other in orders[:index])
 
 
 def test_steps_walk_through_the_epochs() -> None:
@@ -34,6 +34,6 @@ def test_steps_walk_through_the_epochs() -> None:
 
 
 def test_like_lengths_come_together() -> None:
-    lengths = [1 + place % 64 for place in range(3200)]
+    lengths = [1 + index % 64 for index in range(3200)]
     padding = sum(max(lengths[row] for row in batch) * len(batch) for batch in Batches(lengths, 32, (0, 0)).epoch(0))
     assert padding < 1.06 * sum(lengths)

@@ -99,9 +99,9 @@ def test_compiled_layers_learn_the_same_and_are_restored(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(torch, "compile", eager)
     results = []
-    for place, chosen in enumerate((False, True)):
+    for index, chosen in enumerate((False, True)):
         model = tiny(layers=2, dropout=0.0)
-        done = train(model, Steps([stage(epochs=1)]), rows(16), output=tmp_path / str(place), compile=chosen)
+        done = train(model, Steps([stage(epochs=1)]), rows(16), output=tmp_path / str(index), compile=chosen)
         results.append(done.stages[0].losses)
         assert not any("forward" in layer.__dict__ for layer in model.walk.layers)
     assert len(compiled) == 2 and results[1] == pytest.approx(results[0], abs=1e-5)

@@ -118,11 +118,11 @@ def poisoned(at: int, loss: float) -> Any:
     """A loss that is not finite from a step on, for rows with the word `awful`."""
     awful = tiny().tokenizer.convert_tokens_to_ids("awful")
 
-    def said(model: AdaptiveModel, batch: dict[str, Tensor], progress: Any) -> Tensor:
+    def failing_loss(model: AdaptiveModel, batch: dict[str, Tensor], progress: Any) -> Tensor:
         bad = progress.step >= at and bool((batch["input_ids"] == awful).any())
         return final_loss(model, batch, progress) * (loss if bad else 1.0)
 
-    return said
+    return failing_loss
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
@@ -183,7 +183,7 @@ def weight(name: str) -> Callable[[Learner], Tensor]:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize(
-    "found, said",
+    "found, message",
     [
         (weight(POOLER), f"{POOLER} holds"),
         (weight(UNUSED), f"after the step {UNUSED} holds"),
@@ -193,10 +193,10 @@ def weight(name: str) -> Callable[[Learner], Tensor]:
     ids=["weight", "weight that no row uses", "first moment", "second moment"],
 )
 def test_what_is_not_finite_stops_the_run_at_its_step(
-    found: Any, said: str, value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    found: Any, message: str, value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     touched(monkeypatch, 2, lambda learner: found(learner).view(-1)[-1:].fill_(value))
-    with pytest.raises((NonFiniteLoss, NonFiniteWeights), match=f"stage learn, step 3 of 6: .*{said}"):
+    with pytest.raises((NonFiniteLoss, NonFiniteWeights), match=f"stage learn, step 3 of 6: .*{message}"):
         train(tiny(), Steps([stage()]), rows(24), output=tmp_path, checkpoint_every=1)
     good(tmp_path, 2)
 

@@ -33,7 +33,7 @@ def tiny(kind: str = "single_label", layers: int = 3, dropout: float = 0.1, head
         problem_type=answers.make(kind).problem_type,
     )
     stock = (BertForTokenClassification if kind == "token_label" else BertForSequenceClassification)(config)
-    tokenizer = BertTokenizer(vocab={token: place for place, token in enumerate(VOCABULARY)}, model_max_length=64)
+    tokenizer = BertTokenizer(vocab={token: index for index, token in enumerate(VOCABULARY)}, model_max_length=64)
     model = AdaptiveModel(stock.eval(), tokenizer, answers.make(kind))
     if heads:
         model.grow_heads("pooler")
@@ -46,7 +46,7 @@ def rows(number: int, kind: str = "single_label") -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for _ in range(number):
         length = int(torch.randint(3, 15, (), generator=random))
-        words = [WORDS[place] for place in torch.randint(len(WORDS), (length,), generator=random)]
+        words = [WORDS[index] for index in torch.randint(len(WORDS), (length,), generator=random)]
         good = [int(word in ("good", "great")) for word in words]
         if kind == "token_label":
             found.append(
