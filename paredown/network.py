@@ -90,7 +90,8 @@ class Network(nn.Module):
     def embed(self, batch: dict[str, Tensor], joinable: bool = False, first: int = 0) -> State:
         """The batch before its first layer, with what may be answered in it."""
         state = self.backend.embed(batch, joinable, first)
-        return state.asking(self.kind.answer_mask(batch)) if self.kind.per_token or self.kind.grouped else state
+        mask = self.kind.candidate_mask(batch)
+        return state if mask is None else state.asking(mask)
 
     def tokens(self, state: State) -> Tokens:
         """The tokens that answers are read from: where every token has one, dropped ones too."""
@@ -114,8 +115,7 @@ class Network(nn.Module):
             logits = self.kind.ruled_out(logits, answer_mask)
         if self.error_probability is None:
             return logits, None
-        read = feature[:, :1] if self.kind.windowed else feature  # one estimate for the window
-        estimate = self.error_probability(read).float().sigmoid().flatten(1)
+        estimate = self.error_probability(self.kind.error_features(feature)).float().sigmoid().flatten(1)
         return logits, estimate if answer_mask is None else self.kind.averaged(estimate, answer_mask)
 
     def classifier_logits(self, tokens: Tokens, answer_mask: Tensor | None) -> Tensor:

@@ -132,7 +132,27 @@ class Kind(ABC):
         """A padded batch; its width is a multiple of `multiple`."""
         return collate(rows, pad_id, device, multiple)
 
+    def encoder_rows(self, rows: Sequence[Encoded]) -> Sequence[Encoded]:
+        """The rows as the encoder reads them; of a choice the options, one by one."""
+        return rows
+
+    def loss_weight(self, rows: Sequence[Encoded], indexes: Sequence[int]) -> int:
+        """How much some of the rows count in the loss of a batch: once each, or once for each token asked about."""
+        return len(indexes)
+
     # Outputs
+
+    def width(self, rows: Sequence[Encoded]) -> int | None:
+        """How many tokens, or options, the logits of rows have side by side; None where a row has one answer."""
+        return max(map(len, rows)) if self.per_token else None
+
+    def item_width(self, rows: Sequence[Encoded]) -> int | None:
+        """The same of labels and error probabilities; None where a row, a window or a question has one."""
+        return None
+
+    def windows(self, rows: Sequence[Encoded]) -> tuple[Encoded, ...]:
+        """The rows, where units are judged by what was read in their windows; none where labels suffice."""
+        return tuple(rows) if self.windowed else ()
 
     def but(self, **settings: Any) -> Any:
         """The kind with other settings, each checked against its field."""
@@ -179,6 +199,18 @@ class Kind(ABC):
     def answer_mask(self, batch: Mapping[str, Tensor]) -> Tensor:
         """[rows, tokens, …] tokens whose answer is wanted; of a choice [questions, options] those there are."""
         return batch.get("answer_mask", batch["attention_mask"]).bool()
+
+    def candidate_mask(self, batch: Mapping[str, Tensor]) -> Tensor | None:
+        """`answer_mask` where tokens or options compete or are answered; None where a row has one answer."""
+        return self.answer_mask(batch) if self.per_token or self.grouped else None
+
+    def unpadded(self, logits: Tensor, mask: Tensor) -> Tensor:
+        """The logits of real tokens by the attention mask; of whole rows all."""
+        return logits[mask] if self.per_token else logits
+
+    def error_features(self, features: Tensor) -> Tensor:
+        """The features that the error probability is estimated from; of a window those of its first token."""
+        return features[:, :1] if self.windowed else features
 
     def ruled_out(self, logits: Tensor, mask: Tensor) -> Tensor:
         """The logits, with what cannot be the answer ruled out; those of options are brought together."""

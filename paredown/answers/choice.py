@@ -13,7 +13,7 @@ from torch import Tensor
 from paredown.answers._kind import RULED_OUT, Kind
 from paredown.answers._prediction import Prediction
 from paredown.answers._questions import Choices
-from paredown.answers._rows import Encoded
+from paredown.answers._rows import Encoded, flat
 from paredown.answers.label import SingleLabel
 from paredown.encoders.frame import Frame
 from paredown.errors import BadInput, BadSetting
@@ -77,6 +77,12 @@ class Choice(SingleLabel):
                 options = [_option(frame, read[row.context], next(asked), room) for _ in row.options]
                 encoded.append(Encoded(label=row.label, options=tuple(options), asked=row))
         return encoded
+
+    def encoder_rows(self, rows: Sequence[Encoded]) -> Sequence[Encoded]:
+        return flat(rows)
+
+    def width(self, rows: Sequence[Encoded]) -> int | None:
+        return max(len(row.options) for row in rows)
 
     def decode(self, rows: Sequence[Any], logits: Sequence[Tensor], labels: Sequence[str]) -> Prediction:
         options = rows[0].asked.options

@@ -26,6 +26,13 @@ class TokenLabel(Kind):
     label_type = "texts"
     own_scores = True
 
+    def loss_weight(self, rows: Sequence[Encoded], indexes: Sequence[int]) -> int:
+        chosen = (rows[index] for index in indexes)
+        return sum(len(row.first or ()) if row.label is None else sum(one >= 0 for one in row.label) for row in chosen)
+
+    def item_width(self, rows: Sequence[Encoded]) -> int | None:
+        return self.width(rows)
+
     def answer_mask(self, batch: Mapping[str, Tensor]) -> Tensor:
         return batch["labels"] >= 0 if "labels" in batch else super().answer_mask(batch)
 

@@ -12,7 +12,6 @@ import torch
 import typer
 from rich.table import Table
 
-from paredown.answers import flat
 from paredown.cli._app import AsJson, Config, DryRun, app, print_facts, print_json, results
 from paredown.cli._data import (
     AnswerKind,
@@ -231,7 +230,7 @@ def _foresee(model: AdaptiveModel, chosen: list[Any], data: TrainingData, batch_
         cost = Cost.of(model)
         for stage in method.stages(model):
             rows, depth = data.rows(stage), stage.depth or model.depth
-            used = torch.from_numpy(lengths(flat(rows) if model.kind.grouped else rows)).long()
+            used = torch.from_numpy(lengths(model.kind.encoder_rows(rows))).long()
             trained = freeze(model, stage)
             whole = any(name in trained for name in model.body)
             heads = sum(cost.heads[layer](used) for layer in depth if layer in cost.heads)

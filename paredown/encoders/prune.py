@@ -102,7 +102,6 @@ def _compare(model: AdaptiveModel, depth: tuple[int, ...], fresh: PreTrainedMode
     with evaluating(model):
         state = run_steps(model.walk, straight(depth), model.walk.embed(batch))
         wanted = model.walk.stock_logits(state.hidden, state.mask)
-    logits = logits_of(fresh(**batch))
-    real = state.mask if model.kind.per_token else ...
-    if bool(((logits - wanted)[real].abs() > SAME * max(1.0, wanted.abs().max().item())).any()):
+    apart = model.kind.unpadded(logits_of(fresh(**batch)) - wanted, state.mask).abs()
+    if bool((apart > SAME * max(1.0, wanted.abs().max().item())).any()):
         raise BadPlan(f"{model.walk.family}: its layers answer differently at other positions, so they cannot be moved")

@@ -239,7 +239,7 @@ def record(
     model.check_mode()
     model.route(plan)
     hashes = hashes_of(model, rows, plan) if hashed or to is not None else {}
-    facts = Facts(model.kind, plan, hashes, tuple(rows) if model.kind.windowed else ())
+    facts = Facts(model.kind, plan, hashes, model.kind.windows(rows))
     if to is not None:
         with writing(to, facts) as file:
             _fill(file, model, rows, batch_size, plan)
@@ -277,7 +277,7 @@ def _fill(tensors: Rows, model: AdaptiveModel, rows: Sequence[Encoded], batch_si
         units = order[start : start + batch_size]
         read = [row for unit in units for row in range(starts[unit], starts[unit + 1])]
         found = outputs.of([rows[unit] for unit in units])
-        if model.kind.grouped:
+        if rows[0].options:
             found["group"] = torch.tensor([unit for unit in units for _ in range(options[unit])])
         if not start:
             counts = {name: starts[-1] if name in READ else len(rows) for name in found}
@@ -291,12 +291,8 @@ class _Outputs:
 
     def __init__(self, model: AdaptiveModel, plan: Plan, rows: Sequence[Encoded]):
         self.model, self.route = model, model.route(plan)
-        options = max(len(row.options) for row in rows) or None
-        self.width = max(map(len, rows)) if model.kind.per_token else options
-        self.per_word = (
-            self.width if model.kind.per_word else None
-        )  # only these have an error probability for each token
-        self.labelled = not model.kind.windowed and all(row.label is not None for row in rows)
+        self.width, self.item_width = model.kind.width(rows), model.kind.item_width(rows)
+        self.labelled = not model.kind.windows(rows) and all(row.label is not None for row in rows)
 
     @torch.no_grad()
     def of(self, rows: Sequence[Encoded]) -> dict[str, Tensor]:
@@ -309,9 +305,9 @@ class _Outputs:
         for evidence in seen.evidence:
             found[f"{LOGITS}{evidence.step}"] = _padded(evidence.logits.float(), self.width, RULED_OUT)
             if evidence.error_probability is not None:
-                found[f"{ERRORS}{evidence.step}"] = _padded(evidence.error_probability.float(), self.per_word)
+                found[f"{ERRORS}{evidence.step}"] = _padded(evidence.error_probability.float(), self.item_width)
         if self.labelled and labels is not None:
-            found["labels"] = _padded(labels, self.per_word, IGNORED)
+            found["labels"] = _padded(labels, self.item_width, IGNORED)
         if self.width is not None:
             found["answer_mask"] = _padded(kind.answer_mask(batch), self.width)
         if self.route.plan.reduce is not None:

@@ -173,7 +173,7 @@ def writing(folder: str | Path, facts: Facts) -> Iterator[InFile]:
             yield tensors
         finally:
             tensors.close()
-        if facts.kind.windowed:
+        if facts.windows:
             write_windows(fresh / WINDOWS, facts.windows)
         stated: dict[str, Any] = {
             "format": FORMAT,
@@ -209,7 +209,7 @@ def read(folder: str | Path) -> tuple[Facts, dict[str, Tensor]]:
             if sha256(folder / name) != facts["sha256"][name]:
                 raise BadBundle(f"{folder / name} is damaged: its sha256 is not the one in {FACTS}")
         tensors = load_file(folder / TENSORS)
-        windows = read_windows(folder / WINDOWS, kind) if kind.windowed else ()
+        windows = read_windows(folder / WINDOWS, kind) if WINDOWS in names else ()
         _check_shapes(folder, kind, tensors, len(windows))
     except BadBundle:
         raise

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from paredown.answers import Encoded, Kind
+from paredown.answers import Encoded
 from paredown.answers._rows import are_encoded
 from paredown.errors import BadInput
 from paredown.methods._stage import MOST_EPOCHS, Stage
@@ -168,11 +168,3 @@ Indexes = TypeVar("Indexes", list[int], np.ndarray)
 
 def cut(rows: Indexes, size: int) -> list[Indexes]:
     return [rows[start : start + size] for start in range(0, len(rows), size)]
-
-
-def weight(rows: Sequence[Encoded], indexes: list[int], kind: Kind) -> int:
-    """How much some rows count in the loss of a batch: once each, or once for each token that is asked about."""
-    if not kind.per_word:
-        return len(indexes)
-    chosen = [rows[index] for index in indexes]
-    return sum(len(row.first or ()) if row.label is None else sum(mark >= 0 for mark in row.label) for row in chosen)

@@ -15,7 +15,7 @@ from paredown.errors import BadSetting, NonFiniteLoss, NonFiniteWeights, OutOfMe
 from paredown.methods._stage import Progress, Stage
 from paredown.model import AdaptiveModel
 from paredown.system.memory import is_out_of_memory
-from paredown.training.batches import Batches, cut, weight
+from paredown.training.batches import Batches, cut
 from paredown.training.guard import freeze, seed_everything, seed_from
 from paredown.training.processes import Processes
 
@@ -92,11 +92,11 @@ class Learner:
 
     def _accumulate(self, indexes: list[int], number: int) -> float | None:
         """This process's share of the loss and its gradients; None when memory runs out."""
-        whole = weight(self.rows, indexes, self.model.kind) or 1
+        whole = self.model.kind.loss_weight(self.rows, indexes) or 1
         total = torch.zeros((), device=self.processes.device)
         try:
             for piece in cut(indexes[self.processes.rank :: self.processes.count], self.micro_batch):
-                share = weight(self.rows, piece, self.model.kind) / whole
+                share = self.model.kind.loss_weight(self.rows, piece) / whole
                 loss = self._loss(piece, number) * share
                 self.scaler.scale(loss).backward()
                 total += loss.detach()
