@@ -238,5 +238,5 @@ class Network(nn.Module):
         return next((int(selector.size) for selector in self.selectors.values()), 0)  # type: ignore[arg-type]
 
     def _ready(self, part: Any) -> Any:
-        """Where and as the encoder is."""
+        """The module on the encoder's device, with its type and mode."""
         return part.to(device=self.stock.device, dtype=self.stock.dtype).train(self.training)

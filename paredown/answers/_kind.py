@@ -147,7 +147,7 @@ class Kind(ABC):
         return max(map(len, rows)) if self.per_token else None
 
     def item_width(self, rows: Sequence[Encoded]) -> int | None:
-        """The same of labels and error probabilities; None where a row, a window or a question has one."""
+        """How many labels and error probabilities rows have side by side; None where a row or question has one."""
         return None
 
     def windows(self, rows: Sequence[Encoded]) -> tuple[Encoded, ...]:
@@ -171,7 +171,7 @@ class Kind(ABC):
         return self
 
     def judging(self, units: Sequence[Any]) -> Kind:
-        """The same, with no more work than judging needs: thousands of thresholds are."""
+        """The suiting kind, with no more work than judging needs: thousands of thresholds are judged."""
         return self.suiting(units)
 
     def judged(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -179,7 +179,7 @@ class Kind(ABC):
         return self.predicted(logits), labels, torch.arange(len(logits))
 
     def judged_units(self, predictions: Sequence[Any], units: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
-        """The same of units that are read in windows: their predictions, beside what was asked."""
+        """Predicted and right answers of units that are read in windows: predictions, beside what was asked."""
         return as_objects(predictions), as_objects(units)
 
     def ranked(self, logits: Tensor) -> Tensor:
@@ -191,7 +191,7 @@ class Kind(ABC):
         raise BadInput(f"these files hold one answer for each row; {self.name} has several")
 
     def initial_bias(self, rows: Sequence[Encoded]) -> Tensor | None:
-        """Where new heads start, if not at 0."""
+        """The initial bias of new heads, if not 0."""
         return None
 
     # Logits

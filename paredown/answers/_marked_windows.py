@@ -139,7 +139,7 @@ def _supports(asked: Choices) -> list[str]:
 
 
 def _marker_ids(tokenizer: Any) -> tuple[int, int]:
-    """Of candidates and of supports: tokens that mean nothing yet, where the vocabulary has such."""
+    """The markers of candidates and of supports: tokens that mean nothing yet, where the vocabulary has such."""
     known = tokenizer.get_vocab()
     if all(marker in known for marker in MARKERS):
         return known[MARKERS[0]], known[MARKERS[1]]

@@ -53,7 +53,7 @@ class SupportedSpan(Span):
             raise BadSetting(f"support_threshold is a probability, 0 to 1, not {self.support_threshold}")
 
     def labelled(self, window: Window) -> Window:
-        """With the answer's type and the sentences."""
+        """The window with the answer's type and the sentences."""
         first, question = tuple(token for token, _ in window.begins), window.asked
         if window.label is None:
             return replace(window, sentences=first)
@@ -122,7 +122,7 @@ class SupportedSpan(Span):
         return positions, labels[:, 2 * MAX_POSITIONS], labels[:, 2 * MAX_POSITIONS + 1 :]
 
     def loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Of where (nothing, where the answer is no span), of its type and of the sentences, a row's mean each."""
+        """The losses of position (0 where the answer is no span), type and sentences, a row's mean each."""
         refuse_smoothing(smoothing)
         positions, types, support = self.parts(labels)
         where = surprise(Pointer.log_probs(self, logits[..., :2]), positions).mean(1)
@@ -133,7 +133,7 @@ class SupportedSpan(Span):
         return (where + what + row_means(each, support >= 0)).mean()
 
     def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Half for the answer, half for the sentences."""
+        """The answer is half of it, the sentences are the other half."""
         positions, types, support = self.parts(labels)
         predicted = self.predicted(logits)
         answer = share_wrong(predicted[:, :2], positions).squeeze(1) * (positions[:, 0, 0] >= 0)

@@ -55,7 +55,7 @@ class Description:
         return {new: found[old] for old, new in present_names(list(found), self.written).items()}
 
     def verify(self) -> None:
-        """Every file is there, inside the folder, and unchanged; weights that are not named are refused."""
+        """Check that every file is there, inside the folder, and unchanged; weights not named are refused."""
         for name, digest in self.sha256.items():
             path = self.folder / name
             try:

@@ -46,7 +46,7 @@ class Asked(ABC):
 
     @abstractmethod
     def score(self, predictions: list[Any]) -> dict[str, float | int]:
-        """By the task's rules."""
+        """The scores by the task's rules."""
 
     @abstractmethod
     def write(self, folder: Path) -> list[Path]:
@@ -54,7 +54,7 @@ class Asked(ABC):
 
     @cached_property
     def answers(self) -> dict[str, list[Any]]:
-        """By plan, the bundle's own last."""
+        """The predictions by plan, the bundle's own last."""
         full = Plan(self.plan.depth)
         plans = {"full depth": full} if full == self.plan else {"full depth": full, str(self.plan): self.plan}
         return {name: self.ask(plan) for name, plan in plans.items()}

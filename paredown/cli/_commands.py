@@ -44,7 +44,7 @@ def _module(name: str) -> str:
 
 
 def _docstring(name: str) -> str | None:
-    """Of the function that `@app.command` makes a command, read from its source."""
+    """The docstring of the function that `@app.command` makes a command, read from its source."""
     loader: Any = importlib.util.find_spec(_module(name)).loader  # type: ignore[union-attr]
     for node in ast.parse(loader.get_source(_module(name))).body:
         if isinstance(node, ast.FunctionDef) and any("app.command" in ast.unparse(way) for way in node.decorator_list):

@@ -105,7 +105,7 @@ def model_for(
 
 
 def labels_to_read(model: AdaptiveModel) -> tuple[str, ...]:
-    """Those that rows may have, to be scored by a model; numbers have none."""
+    """The labels that rows may have, to be scored by a model; numbers have none."""
     return () if model.kind.numeric else tuple(model.labels)
 
 

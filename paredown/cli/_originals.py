@@ -123,7 +123,7 @@ class OriginalFiles:
 
     @property
     def points(self) -> list[Point]:
-        """Of ElasticBERT: what is asked for, or what both of its scripts sweep; numbers have no entropy, and a
+        """ElasticBERT's points: what is asked for, or what both scripts sweep; numbers have no entropy, and a
         model without exits runs to its end."""
         asked, numbers = self.settings, self.model.kind.numeric
         tolerance = ELASTICBERT_TOLERANCE if numbers and asked.tolerance is None else asked.tolerance
@@ -140,7 +140,7 @@ class OriginalFiles:
 
     @property
     def name(self) -> str:
-        """Of the task, as ElasticBERT spells it in file names."""
+        """The name of the task, as ElasticBERT spells it in file names."""
         return Path(self.rows).stem if self.task is None else self.task.removeprefix("elue-")
 
     @property

@@ -242,7 +242,7 @@ def _shortened(value: Any) -> str:
 
 
 def _lock(file: BinaryIO, path: Path) -> None:
-    """Two runs on one output would mix their rows."""
+    """Lock the output: two runs would mix their rows."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -291,7 +291,7 @@ def _to_parquet(part: Path, path: Path, shape: Shape) -> None:
 
 
 def _kept_types(part: Path, shape: Shape) -> dict[str, str]:
-    """Of every column of the input the type that holds all its values; what has no such type is text."""
+    """The type of every column of the input that holds all its values; what has no such type is text."""
     seen: dict[str, set[str]] = {name: set() for name in shape.kept}
     with open(part, encoding="utf-8", newline="\n") as lines:
         for record in map(json.loads, lines):

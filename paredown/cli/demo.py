@@ -146,7 +146,7 @@ def _reviews(store: Path) -> dict[str, Any]:
 
 
 def _cheapest(evaluation: Evaluation) -> str | None:
-    """Of the points within the allowed drop, the one with the least work; none if none saves any."""
+    """The point with the least work within the allowed drop; none if none saves any."""
     good = [point for point in evaluation.chosen if point["of"]]  # not the plan's own, which may lose more
     best = min(good, key=lambda point: point["flops"], default=None)
     return None if best is None or best["flops_speedup"] <= 1 else best["rule"]

@@ -147,7 +147,7 @@ def train(
 
 
 def _folders(output: Path, depths: list[int]) -> dict[int | None, Path]:
-    """By depth; one model is the run itself."""
+    """The folders by depth; one model is the run itself."""
     if len(depths) > 1:
         return {depth: output / f"depth_{depth}" for depth in depths}
     return {depths[0] if depths else None: output}
@@ -187,7 +187,7 @@ class Made:
         results.print(f"The bundle is in {made['bundle']}, its plan: {self.model.plan}", highlight=False)
 
     def compare(self, output: Path, as_json: bool) -> None:
-        """Every depth in a table, as JSON and as a picture."""
+        """Write every depth in a table, as JSON and as a picture."""
         metric = getattr(self.metric, "__name__", "")
         write_json(output / "depths.json", {"metric": metric, "depths": self.runs})
         if as_json:

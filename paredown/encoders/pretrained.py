@@ -220,7 +220,7 @@ def torch_weights(source: str | Path, hub: dict[str, Any]) -> dict[str, Tensor] 
 
 
 def _shards(index: Path) -> dict[str, str]:
-    """By tensor, the file it is in; only files beside the index are opened."""
+    """The file of every tensor; only files beside the index are opened."""
     try:
         files = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         if all(isinstance(name, str) and Path(name).name == name for name in files.values()):

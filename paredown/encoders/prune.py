@@ -70,7 +70,7 @@ def pruned(model: AdaptiveModel, plan: Plan | None = None, own_classifier: bool 
 
 
 def _config(model: AdaptiveModel, depth: tuple[int, ...]) -> Any:
-    """As many layers, and of every setting that has one value per layer those of the layers that are kept."""
+    """The config for these layers: their number, and their own values of settings that have one per layer."""
     config = copy.deepcopy(model.config)
     like = [model.walk.like[layer] for layer in depth]
     for name, value in vars(model.config).items():

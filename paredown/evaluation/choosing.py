@@ -26,7 +26,7 @@ class ChosenRule:
 
 
 def choose(record: Record, metric: Metric, bill: Bill, max_drop: float) -> ChosenRule:
-    """Of one rule at many thresholds the cheapest whose loss of score, with its standard error on top, is at most
+    """The cheapest of one rule's thresholds at which the loss of score, with its standard error on top, is at most
     `max_drop`: what so few rows cannot tell from a larger loss is not taken."""
     full = point(record, None, metric, bill)
     best, chosen = None, ChosenRule(None, [])

@@ -88,7 +88,7 @@ class Cost:
 
     @classmethod
     def of_paper(cls, paper: Paper, config: Any, padded_to: int | None = 128, grown: int = 0) -> Cost:
-        """As a paper's own tool counted it, from the config of a BERT; every layer, also grown ones, has its head."""
+        """The cost as a paper's own tool counted it, from a BERT's config; grown layers have their heads too."""
         if paper not in PAPERS:
             raise BadSetting(f"{paper!r} counted nothing we know; known: {', '.join(PAPERS)}")
         start, layer, head = PAPERS[paper](config)

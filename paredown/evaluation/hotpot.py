@@ -52,7 +52,7 @@ NOTHING = Overlap(0.0, 0.0, 0.0)
 
 
 def answer_overlap(text: str, gold: str) -> Overlap:
-    """Of words. A wrong yes or no shares no words with anything, even where the words are the same."""
+    """The overlap of words. A wrong yes or no shares no words with anything, even where the words are the same."""
     predicted, right = normalise(text), normalise(gold)
     if predicted != right and (predicted in NOT_IN_WORDS or right in NOT_IN_WORDS):
         return NOTHING
@@ -60,7 +60,7 @@ def answer_overlap(text: str, gold: str) -> Overlap:
 
 
 def facts_overlap(facts: Iterable[Fact], gold: Iterable[Fact]) -> Overlap:
-    """Of sentences; one that is named twice counts once."""
+    """The overlap of sentences; one that is named twice counts once."""
     predicted, right = set(facts), set(gold)
     return Overlap.of(predicted, right, predicted == right)
 
@@ -110,7 +110,7 @@ def _facts(listed: Any, where: str) -> list[Fact]:
 
 
 def score_hotpot(questions: Sequence[Question], predictions: HotpotPredictions) -> dict[str, float | int]:
-    """As fractions of 1: `em f1 prec recall` of the answers, `sp_…` of the facts, `joint_…` of both; and `total`.
+    """Fractions of 1: `em f1 prec recall` of the answers, `sp_…` of the facts, `joint_…` of both; and `total`.
 
     A question without a prediction scores nothing, and is counted in a warning. Joint precision and recall are the
     products of a question's two; joint F1 is theirs.

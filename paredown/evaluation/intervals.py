@@ -38,7 +38,7 @@ def intervals(
 def standard_error(
     record: Record, ours: Tensor, theirs: Tensor, metric: Metric, resamples: int = 100, seed: int = 0
 ) -> float:
-    """Of the difference between the scores of two sets of logits; drawn as for `intervals`."""
+    """The intervals of the difference between the scores of two sets of logits; drawn as for `intervals`."""
     chosen = _drawn(record, metric, resamples, seed)
     return float(np.std(resampled(record, ours, metric, chosen) - resampled(record, theirs, metric, chosen)))
 

@@ -34,7 +34,7 @@ def _right(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def f1(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Of class 1, as GLUE counts it. Counted here: sklearn's checks take longer, and resampling asks 1000 times."""
+    """F1 of class 1, as GLUE has it. Counted here: sklearn's checks take longer, and resampling asks 1000 times."""
     found, real = predicted == 1, labels == 1
     return float(2 * np.sum(found & real) / max(np.sum(found) + np.sum(real), 1))
 

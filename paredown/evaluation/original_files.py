@@ -103,7 +103,7 @@ def write_deebert(
 
 
 def deebert_metric(metrics: Sequence[str]) -> str:
-    """Of a task's metrics, the one DeeBERT reports."""
+    """The one of a task's metrics that DeeBERT reports."""
     return next((name for name in ("spearman", "f1", "matthews", "accuracy") if name in metrics), metrics[0])
 
 

@@ -76,7 +76,7 @@ class Record:
         )
 
     def tensors(self) -> dict[str, Tensor]:
-        """All there are, by their names in a file."""
+        """All tensors, by their names in a file."""
         found: dict[str, Tensor | None] = {f"{LOGITS}{step}": value for step, value in self.logits.items()}
         found |= {f"{ERRORS}{step}": value for step, value in self.error_probability.items()}
         found |= {"labels": self.labels, "lengths": self.lengths, "answer_mask": self.answer_mask}

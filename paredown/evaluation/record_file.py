@@ -237,7 +237,7 @@ def _read_facts(folder: Path) -> dict[str, Any]:
 
 
 def _check_shapes(folder: Path, kind: Kind, tensors: dict[str, Tensor], windows: int) -> None:
-    """Every tensor is there that belongs to another, with as many rows."""
+    """Check that every tensor is there that belongs to another, with as many rows."""
     steps = sorted(int(name.partition(".")[2]) for name in tensors if name.startswith("logits."))
     if not steps or "lengths" not in tensors:
         raise BadBundle(f"{folder / TENSORS} holds no logits or no lengths")

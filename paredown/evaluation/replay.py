@@ -88,7 +88,7 @@ class Certainties:
 
 @torch.no_grad()
 def certainties(record: Record, rule: Any) -> Certainties:
-    """Of the rule and all that differ from it in the knob alone; computed once. None: nobody leaves before the end."""
+    """The certainties of all rules that differ in the knob alone, computed once; of None: nobody leaves early."""
     key = certainty_key(rule)
     if key not in record._certainties:
         record._certainties[key] = _certainties(record, rule)

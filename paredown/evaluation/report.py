@@ -202,7 +202,7 @@ class _Judge:
         return found
 
     def chosen(self, curves: dict[str, list[Point]], own: Any, least: float) -> list[Point]:
-        """With interval and histogram; `of` names the curve a point lies on."""
+        """Points with interval and histogram; `of` names the curve a point lies on."""
         wanted = [] if own is None else [("", own)]
         for name, line in curves.items():
             good = [at for at in line if at["score"] >= least]

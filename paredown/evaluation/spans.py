@@ -23,7 +23,7 @@ WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalise(text: str) -> str:
-    """As SQuAD compares answers: lower case, no punctuation, no English articles, single spaces."""
+    """The text as SQuAD compares answers: lower case, no punctuation, no English articles, single spaces."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(WITHOUT_PUNCTUATION)).split())
 
 

@@ -17,7 +17,7 @@ TO_SPACES = str.maketrans(dict.fromkeys(string.punctuation + "‘’´", " "))
 
 
 def parted(text: str) -> str:
-    """Without punctuation, as TriviaQA reads it; what is left to do, SQuAD's normalisation does too."""
+    """The text without punctuation, as TriviaQA reads it; what is left to do, SQuAD's normalisation does too."""
     return text.translate(TO_SPACES)
 
 

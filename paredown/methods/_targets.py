@@ -34,7 +34,7 @@ def selecting_layers(model: AdaptiveModel) -> list[int]:
 
 
 def spans(model: AdaptiveModel) -> list[float]:
-    """Of the layers from the first choice on, the share that runs on each choice's tokens."""
+    """The share of the layers from the first choice on that runs on each choice's tokens."""
     chosen = set(selecting_layers(model))
     starts = [index for index, layer in enumerate(model.depth) if layer in chosen]
     ends = [*starts[1:], len(model.depth)]

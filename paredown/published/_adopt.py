@@ -86,7 +86,7 @@ def shape_of(path: Path, tensors: Mapping[str, Tensor], name: str, dims: int) ->
 
 
 def heads_for(width: int, given: int | None) -> int:
-    """As given; without that 64 dimensions each, as in every published size."""
+    """The number of attention heads; by default 64 dimensions each, as in every published size."""
     heads = given or width // 64
     if heads < 1 or width % heads:
         raise BadSetting(f"a width of {width} does not tell the number of attention heads; give attention_heads")

@@ -263,7 +263,7 @@ def _renamed(name: str, names: dict[str, str]) -> str | None:
 
 
 def _tensors(path: Path, pretraining: bool) -> dict[str, Tensor]:
-    """Without what is there twice, and without the heads of pre-training where texts are classified."""
+    """The tensors without what is there twice, and without the heads of pre-training where texts are classified."""
     tensors = {name: value for name, value in read_tensors(path).items() if not REPEATED.fullmatch(name)}
     return {name: value for name, value in tensors.items() if pretraining or not PRETRAINING.fullmatch(name)}
 

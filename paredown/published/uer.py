@@ -134,7 +134,7 @@ def folder_config(folder: str | Path) -> BertConfig:
 
 
 def _config_near(path: Path, tokenizer: Any) -> BertConfig | None:
-    """Of the folder that the tokenizer comes from, else of the file's own, where they have one."""
+    """The config of the folder that the tokenizer comes from, else of the file's own, where they have one."""
     folders = [Path(tokenizer)] if isinstance(tokenizer, (str, Path)) else []
     return next((folder_config(at) for at in (*folders, path.parent) if (at / "config.json").is_file()), None)
 

@@ -40,7 +40,7 @@ def seed_from(*parts: int | str) -> int:
 
 
 def seed_everything(*parts: int | str) -> None:
-    """Every random source from a few numbers. Seeding each step anew makes a resumed run draw what the first drew."""
+    """Seed every random source from a few numbers; seeded at each step, a resumed run draws what the first drew."""
     seed = seed_from(*parts)
     random.seed(seed)
     np.random.seed(seed % 2**32)

@@ -134,7 +134,7 @@ class Run:
         self.dev_batch = DEV_BATCH
 
     def go(self, resume: bool) -> Report:
-        """All stages, then the bundle with the plan that the methods propose."""
+        """Run all stages, then save the bundle with the plan that the methods propose."""
         found = self._found(resume)
         first = 0 if found is None else found.state()["stage"]
         self.model.scores = None  # those of an earlier run say nothing of this one
@@ -348,7 +348,7 @@ class Run:
         return found
 
     def _restore(self, found: Checkpoint) -> int:
-        """Everything as it was at the checkpoint; returns the steps done in its stage."""
+        """Restore everything as it was at the checkpoint; returns the steps done in its stage."""
         state = found.state()
         found.load_model(self.model)
         self.learner.restore(found.optimizer())

@@ -14,7 +14,7 @@ from paredown.registry import methods
 @dataclass(frozen=True, kw_only=True)
 class Finetune(Recipe):
     def grow(self, model: AdaptiveModel) -> None:
-        """Nothing: the Hugging Face model has all it needs."""
+        """Adds nothing: the Hugging Face model has all it needs."""
 
     def stages(self, model: AdaptiveModel) -> list[Stage]:
         return [self.stage("finetune", self.final_loss, at_full_depth(model).__contains__)]

@@ -103,7 +103,7 @@ def guided(scores: Tensor, logits: Tensor, free: Tensor) -> Tensor:
 
 
 def repeated(batch: Batch, times: int) -> Batch:
-    """Everything so many times; a question and its repetitions are different ones."""
+    """The batch repeated so many times; a question and its repetitions are different ones."""
     many = {name: value.repeat(times, *[1] * (value.dim() - 1)) for name, value in batch.items()}
     if (group := batch.get("group")) is not None:
         turn = torch.arange(times, device=group.device).repeat_interleave(len(group))
