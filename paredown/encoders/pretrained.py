@@ -91,7 +91,7 @@ def built(
     if not kind.outputs:  # there the size of a classifier tells what it answers, whatever its config.json calls it
         _relabel(stock, answering, kept, other)
         if names and answering.keys() - info["missing_keys"]:
-            _say_labels(source, theirs, names, kept)
+            _log_labels(source, theirs, names, kept)
     return stock
 
 
@@ -182,17 +182,17 @@ def _relabel(stock: Any, answering: dict[str, int], kept: list[int] | None, fres
             nn.init.normal_(value, std=0.02) if value.dim() > 1 else nn.init.zeros_(value)
 
 
-def _say_labels(source: str | Path, theirs: list[str], ours: list[str], kept: list[int] | None) -> None:
+def _log_labels(source: str | Path, theirs: list[str], ours: list[str], kept: list[int] | None) -> None:
     if kept is None:
         log.warning(
             "%s answers %s, not %s: a new classifier was made, the encoder is kept",
-            *(source, said_labels(theirs), said_labels(ours)),
+            *(source, listed_labels(theirs), listed_labels(ours)),
         )
     elif is_numbered(theirs) and not is_numbered(ours):
-        log.info("%s numbers its labels: they are taken for %s, in this order", source, said_labels(ours))
+        log.info("%s numbers its labels: they are taken for %s, in this order", source, listed_labels(ours))
 
 
-def said_labels(labels: Sequence[str]) -> str:
+def listed_labels(labels: Sequence[str]) -> str:
     more = f", … {len(labels) - NAMED} more" if len(labels) > NAMED else ""
     return f"{len(labels)} label{'s' * (len(labels) != 1)} ({', '.join(labels[:NAMED])}{more})"
 

@@ -16,7 +16,7 @@ def score_choices(questions: Sequence[Choices], chosen: Sequence[str]) -> dict[s
     if not questions:
         raise BadInput("no questions to score")
     if unlabelled := [question.id for question in questions if question.label is None]:
-        raise BadInput(f"nobody says what is right for question {unlabelled[0]!r} ({len(unlabelled)} such questions)")
+        raise BadInput(f"no right answer is known for question {unlabelled[0]!r} ({len(unlabelled)} such questions)")
     if beyond := [one for one in questions if not 0 <= (one.label or 0) < len(one.options)]:
         raise BadInput(
             f"question {beyond[0].id!r}: option {beyond[0].label} is labelled right, of {len(beyond[0].options)}"

@@ -118,7 +118,7 @@ def score_hotpot(questions: Sequence[Question], predictions: HotpotPredictions) 
     if not questions:
         raise BadInput("no questions to score")
     if unlabelled := [question.id for question in questions if not is_labelled(question)]:
-        raise BadInput(f"nobody says what is right for question {unlabelled[0]!r} ({len(unlabelled)} such questions)")
+        raise BadInput(f"no right answer is known for question {unlabelled[0]!r} ({len(unlabelled)} such questions)")
     _tell_missing(questions, predictions)
     found: dict[str, list[Overlap]] = {"": [], "sp_": [], "joint_": []}
     for question in questions:

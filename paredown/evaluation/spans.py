@@ -104,7 +104,7 @@ def _check_complete(questions: Sequence[Question], texts: Mapping[str, str]) -> 
     if missing := [question.id for question in questions if question.id not in texts]:
         raise BadInput(f"no answer to question {missing[0]!r} ({len(missing)} of {len(questions)} have none)")
     if unlabelled := [question.id for question in questions if not is_labelled(question)]:
-        raise BadInput(f"nobody says what is right for question {unlabelled[0]!r} ({len(unlabelled)} such questions)")
+        raise BadInput(f"no right answer is known for question {unlabelled[0]!r} ({len(unlabelled)} such questions)")
 
 
 def write_predictions(folder: str | Path, answers: Sequence[SpanPrediction]) -> list[Path]:

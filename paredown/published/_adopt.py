@@ -34,7 +34,7 @@ def adopt(
     kind: Kind,
     tokenizer: Any,
     plan: Plan,
-    untold: frozenset[str] = frozenset(),  # parameters the layout does not have
+    absent: frozenset[str] = frozenset(),  # parameters the layout does not have
     theirs: Callable[[str], str] = _plain,  # what the layout calls a weight of ours, for errors
     grown: Sequence[int] = (),  # layers that were appended, each by the layer it began as
 ) -> AdaptiveModel:
@@ -44,13 +44,13 @@ def adopt(
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise BadBundle(f"{path}: its sizes and settings do not make a {config.model_type} encoder: {error}") from error
     stock_weights = {name: value for name, value in weights.items() if name.startswith("stock.")}
-    _compare(path, _shapes(drawn, "stock."), stock_weights, untold, theirs)
+    _compare(path, _shapes(drawn, "stock."), stock_weights, absent, theirs)
     model = AdaptiveModel(stock_class(config).eval(), tokenizer, kind)
     if grown:
         model.grow_layers(grown)
     if layers:
         model.grow_heads(head, layers)
-    _compare(path, _shapes(model), weights, untold, theirs)
+    _compare(path, _shapes(model), weights, absent, theirs)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name in weights:
@@ -130,10 +130,10 @@ def _compare(
     path: Path,
     wanted: dict[str, torch.Size],
     weights: dict[str, Tensor],
-    untold: frozenset[str],
+    absent: frozenset[str],
     theirs: Callable[[str], str],
 ) -> None:
-    missing, unknown = wanted.keys() - weights.keys() - untold, weights.keys() - wanted.keys()
+    missing, unknown = wanted.keys() - weights.keys() - absent, weights.keys() - wanted.keys()
     complain(path, map(theirs, missing), map(theirs, unknown))
     for name, value in weights.items():
         if value.shape != wanted[name] or not value.is_floating_point():

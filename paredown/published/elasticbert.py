@@ -27,7 +27,7 @@ from paredown.encoders.pretrained import (
     kept_labels,
     kind_of,
     labels_of,
-    said_labels,
+    listed_labels,
     tokenizer_of,
 )
 from paredown.encoders.tensors import read_tensors
@@ -158,7 +158,7 @@ def start_from_elasticbert(source: str | Path, wanted: LoadSettings) -> Adaptive
         named = None if names is None or is_numbered(names) else in_their_order(names, kept)
         return load_elasticbert(folder, depth=depth, task=wanted.task, labels=named, tokenizer=tokenizer)
     if theirs is not None:
-        log.warning("%s answers %s, not what is wanted: its encoder is kept", source, said_labels(theirs))
+        log.warning("%s answers %s, not what is wanted: its encoder is kept", source, listed_labels(theirs))
     if names is None:
         names = known_labels(facts, len(facts.get("id2label") or ()))
     model = _encoder(path, tensors, facts, depth or layers, kind, names, wanted.settings)

@@ -257,7 +257,7 @@ class Run:
             found.append(self._scores())
         elif not self.signals.finish(lambda: found.append(self._scores())):
             return False
-        scores, suspicious = self.processes.first_says(found[0])
+        scores, suspicious = self.processes.broadcast(found[0])
         value = judge(scores, self.stage.judged_by)
         self.entry.evaluations.append(DevEvaluation(done, value, scores, suspicious))
         best = -math.inf if self.entry.best is None else self.entry.best
@@ -331,7 +331,7 @@ class Run:
         found = self.checkpoints.newest() if self.processes.writes else None
         if self.processes.writes:
             self.checkpoints.clean()
-        found = self.processes.first_says(found)
+        found = self.processes.broadcast(found)
         if found is None:
             return None
         where = self.checkpoints.folder
@@ -393,7 +393,7 @@ class Run:
     def _conclude(self) -> None:
         """The plan as dev rows choose it, unless the user named an exit rule, and what it is worth there."""
         drop = self.methods[-1].max_drop if self.chosen is None else None
-        outcome = self.processes.first_says(conclude(self.model, self.data.dev, self.metric, drop, self.dev_batch))
+        outcome = self.processes.broadcast(conclude(self.model, self.data.dev, self.metric, drop, self.dev_batch))
         self.model.plan, self.report.worth = outcome.plan, outcome.worth.to_json()
         self.model.scores = {**(self.model.scores or {}), "worth": self.report.worth, "speeds": outcome.speeds}
         if outcome.warning:

@@ -53,7 +53,7 @@ class Processes:
             for value in [*model.parameters(), *model.buffers()]:
                 dist.broadcast(value.data, 0)
 
-    def first_says(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """The first process's value everywhere."""
         if self.count == 1:
             return value

@@ -236,7 +236,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no label"):
         unlabelled = [replace(QUESTIONS[0], label=None)]
         train(marked_model(head=None), "finetune", unlabelled, output=tmp_path, progress=False)
-    with pytest.raises(BadInput, match="nobody says what is right for question 'c0'"):
+    with pytest.raises(BadInput, match="no right answer is known for question 'c0'"):
         score_choices([replace(QUESTIONS[0], label=None)], [])
 
 

@@ -131,7 +131,7 @@ def test_what_cannot_be_scored() -> None:
         score_hotpot([], PREDICTED)
     with pytest.raises(BadInput, match="no answer is to one of these questions; the first of them is 'other'"):
         score_hotpot([question("other", "x")], PREDICTED)
-    with pytest.raises(BadInput, match="nobody says what is right for question 'q'"):
+    with pytest.raises(BadInput, match="no right answer is known for question 'q'"):
         score_hotpot([Question("q", "?", "")], PREDICTED)
 
 

@@ -108,7 +108,7 @@ def test_the_best_threshold_is_the_best() -> None:
 def test_what_cannot_be_scored() -> None:
     with pytest.raises(BadInput, match=r"no answer to question 'b' \(1 of 2 have none\)"):
         score_spans([question("a", "x"), question("b", "x")], {"a": "x"})
-    with pytest.raises(BadInput, match="nobody says what is right for question 'a'"):
+    with pytest.raises(BadInput, match="no right answer is known for question 'a'"):
         score_spans([Question("a", "?", "x")], {"a": "x"})
     with pytest.raises(BadInput, match="no questions"):
         score_spans([], {})

@@ -112,7 +112,7 @@ def exit_losses(
     seed: int = 0,
     method: ElasticPretrain | None = None,
 ) -> dict[int, dict[str, float]]:
-    """Losses by layers run: of hidden words (the same ones at every call) and how often the label is right."""
+    """The loss of hidden words (the same ones at every call) and the accuracy of the label, by layers run."""
     if not len(rows):
         raise BadInput("there are no rows to evaluate on")
     exits, masking = _exits(model), (method or ElasticPretrain())._masking(model)
