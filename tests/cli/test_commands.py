@@ -74,6 +74,6 @@ def test_a_command_that_is_stopped_says_by_what(
         raise raised
 
     command("info")
-    monkeypatch.setattr("paredown.cli.info.check_place", stop)
+    monkeypatch.setattr("paredown.cli.info.check_source", stop)
     assert main(["info", "model"]) == code
     assert "Traceback" not in capsys.readouterr().err

@@ -46,7 +46,8 @@ def test_a_bundle(model: AdaptiveModel, tmp_path: Path, capsys: Any) -> None:
     assert main(["info", str(tmp_path / "b")]) == 0
     lines = capsys.readouterr().out
     assert "entropy:0.9" in lines and "pooler (pool=first)" in lines and "certificate" not in lines
-    assert "stored as     F32" in lines and "read with     defaults" in lines and "labels        LABEL_0" in lines
+    assert "stored as         F32" in lines and "read with         defaults" in lines
+    assert "labels            LABEL_0" in lines and "error probability learned" in lines
 
 
 def test_settings_from_a_file(model: AdaptiveModel, tmp_path: Path, capsys: Any) -> None:
@@ -70,7 +71,7 @@ def test_scores_and_reading_are_shown(model: AdaptiveModel, tmp_path: Path, caps
 def test_a_bundle_without_heads(tokenizer: Any, tmp_path: Path, capsys: Any) -> None:
     adaptive("bert", head=None, tokenizer=tokenizer).save_pretrained(tmp_path / "b")
     assert found(capsys, tmp_path / "b")["head"] is None
-    assert main(["info", str(tmp_path / "b")]) == 0 and "heads         none" in capsys.readouterr().out
+    assert main(["info", str(tmp_path / "b")]) == 0 and "heads             none" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("family, norm", [("bert", None), ("modernbert", "LayerNorm")])
@@ -103,7 +104,7 @@ def test_a_model_that_cannot_be_walked(tokenizer: Any, tmp_path: Path, capsys: A
     facts = found(capsys, folder)
     assert facts["walked"] is False and facts["family"] == "gpt2" and facts["layers"] == 4 and facts["reason"]
     assert main(["info", str(folder)]) == 0
-    assert "walked        no: " in capsys.readouterr().out
+    assert "walked            no: " in capsys.readouterr().out
 
 
 def test_what_is_no_model(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
