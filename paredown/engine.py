@@ -8,35 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from paredown.plan import Plan
-from paredown.state import Answer, Evidence, State, Tokens, joined
+from paredown.state import Answer, Evidence, Memory, State, Tokens, joined
 
 if TYPE_CHECKING:
     from paredown.network import Network
     from paredown.route import Route, Step
 
 Batch = dict[str, Tensor]
+S = TypeVar("S", bound=State)
 
 
 class Backend(Protocol):
     """How layers are executed."""
 
-    def embed(self, batch: Batch, joinable: bool = False, first: int = 0) -> State:
+    def embed(self, batch: Batch, joinable: bool = False, first: int = 0) -> Any:
         """The batch before its first layer. `joinable`: tokens may be dropped and states joined."""
 
-    def run(self, state: State, step: Step) -> State:
+    def run(self, state: Any, step: Step) -> Any:
         """The state after the step's layer."""
-
-    def finish(self, hidden: Tensor) -> Tensor:
-        """What heads and selectors read of hidden states: families that normalise once at the end do it here."""
-
-    def stock_logits(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """What the model's own classifier answers for the last hidden states."""
 
 
 class Observer:
@@ -44,18 +39,18 @@ class Observer:
 
     drops_tokens = False  # whether `before` may drop tokens, in the place of the plan's reducer
 
-    def before(self, state: State, step: Step) -> State:
+    def before(self, state: Any, step: Step) -> Any:
         return state
 
-    def after(self, state: State, step: Step) -> State:
+    def after(self, state: Any, step: Step) -> Any:
         return state
 
 
-def run_steps(backend: Backend, steps: Sequence[Step], state: State, observer: Observer | None = None) -> State:
+def run_steps(backend: Backend, steps: Sequence[Step], state: S, observer: Observer | None = None) -> S:
     """Run steps until all are done or every row has left."""
     for step in steps:
         if step.reducer is not None:
-            state = state.drop(kept(backend, state, step))
+            state = state.drop(kept(state, step))
         if observer is None:
             state = backend.run(state, step)
             continue
@@ -65,48 +60,58 @@ def run_steps(backend: Backend, steps: Sequence[Step], state: State, observer: O
     return state
 
 
-def kept(backend: Backend, state: State, step: Step) -> Tensor:
+def kept(state: State, step: Step) -> Tensor:
     """[rows, tokens] True where the step's reducer keeps a token."""
-    scores = state.received if step.selector is None else keep_logits(backend, state, step.selector)
-    return step.reducer.keep(state, scores)
-
-
-def keep_logits(backend: Backend, state: State, selector: Any) -> Tensor:
-    """[rows, tokens] the logit of keeping each token."""
-    return selector(backend.finish(state.hidden)).float()
+    return step.reducer.keep(state, state.received if step.selector is None else step.selector(state.hidden))
 
 
 # Answering
 
 
-class Answering(Observer):
-    """Rows leave when they are sure enough, with the logits that their exit rule gives them."""
+class Settling(Observer):
+    """Units that are sure enough have their answer, with the logits that their exit rule gives them; they run on
+    unheard, and nothing waits for the device."""
 
     def __init__(self, network: Network, route: Route):
         self.network, self.rule, self.bounds = network, route.plan.exit, route.bounds
-        self.left: list[tuple[Tensor, ...]] = []  # units, logits, layers, tokens
 
     def after(self, state: State, step: Step) -> State:
         if not step.asked:
             return state
         evidence = self.network.evidence(state, step)
         logits = evidence.logits if self.rule is None else self.rule.answer(evidence, state.memory)
+        found = {"logits": logits, "layers": logits.new_full((len(logits),), step.number, dtype=torch.long)}
+        found["tokens"] = state.tokens_run
         if step.last:
-            return self._leave(state, step, logits)
+            found["leave"] = torch.ones_like(found["layers"], dtype=torch.bool)
+            return state.settling(_first_of(state.settled, found))
         certainty, memory = self.rule.certainty(evidence, state.memory)
         bounds = self.bounds[step.number - 1] if state.bounds is None else state.bounds[:, step.number - 1]
-        leave = certainty > bounds
-        state, leaving = state.remembering(memory), int(leave.sum())  # the one place that waits for the device
-        if not leaving:
-            return state
-        return self._leave(state, step, logits, None if leaving == len(leave) else leave)
+        found["leave"] = certainty > bounds
+        return state.remembering(memory).settling(_first_of(state.settled, found))
 
-    def _leave(self, state: State, step: Step, logits: Tensor, leave: Tensor | None = None) -> State:
-        """Those where `leave` [units] is True go, or all; the others stay."""
-        units = state.units
-        gone = (units, logits, torch.full_like(units, step.number), state.tokens_run)
-        self.left.append(gone if leave is None else tuple(value[leave] for value in gone))
-        return state.nobody() if leave is None else state.take(~leave)
+
+class Answering(Settling):
+    """Units leave as soon as they have their answer."""
+
+    def __init__(self, network: Network, route: Route):
+        super().__init__(network, route)
+        self.left: list[tuple[Tensor, ...]] = []  # units, logits, layers, tokens
+
+    def after(self, state: State, step: Step) -> State:
+        state = super().after(state, step)
+        return self.cut(state, step.last) if step.asked else state
+
+    def cut(self, state: State, everyone: bool = False) -> State:
+        """Those that have their answer leave the batch."""
+        settled, units = state.settled, state.units
+        staying, gone = (None, None) if everyone else state.settling({}).split(settled["leave"])
+        if staying is not None:
+            if gone is None:
+                return staying
+            units, settled = units[gone], {name: value[gone] for name, value in settled.items()}
+        self.left.append((units, settled["logits"], settled["layers"], settled["tokens"]))
+        return staying or state.nobody()
 
     def answer(self) -> Answer:
         """The answers, in the order of the units' numbers."""
@@ -118,12 +123,17 @@ class Answering(Observer):
         return Answer(*found)
 
 
-def answer(network: Network, route: Route, batch: Batch, bounds: Tensor | None = None) -> Answer:
-    """Answer a padded batch. `bounds` [units, steps] gives each unit its own; default: the route's."""
-    state = network.embed(batch, joinable=route.drops_tokens)
-    observer = Answering(network, route)
-    run_steps(network.backend, route.steps, state if bounds is None else state.bounded(bounds), observer)
-    return observer.answer()
+def _first_of(settled: Memory, found: Memory) -> Memory:
+    """What was found, but for units that have settled before."""
+    if not settled:
+        return found
+    before = settled["leave"]
+
+    def first(name: str) -> Tensor:
+        old, new = settled[name], found[name]
+        return torch.where(before.view(-1, *[1] * (new.dim() - 1)), old, new)
+
+    return {name: before | found[name] if name == "leave" else first(name) for name in found}
 
 
 # Recording
@@ -194,7 +204,7 @@ def trace(network: Network, plan: Plan, batch: Batch, observer: Observer | None 
     tracing = _Tracing(network, observer)
     with torch.set_grad_enabled(learning):
         state = network.embed(batch, joinable=drops or route.drops_tokens)
-        run_steps(network.backend, route.steps, state, tracing)
+        run_steps(network.walk, route.steps, state, tracing)
     last = route.steps[-1]
     stock = network.classifier_logits(tracing.tokens[last], state.answer_mask)
     found = Trace({}, {}, stock, network.kind.answer_mask(batch), last.layer)

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from paredown.encoders.pipelines import ForPipelines
-from paredown.engine import Observer, Trace, answer, trace
-from paredown.errors import BadInput, BadPlan, BadSetting, NonFiniteAnswer
+from paredown.engine import Observer, Trace, trace
+from paredown.errors import BadInput, BadPlan, BadSetting
 from paredown.network import Network
 from paredown.plan import Plan
+from paredown.registry import runtimes
 from paredown.route import Route, row_bounds
-from paredown.state import Answer, not_a_number
+from paredown.state import Answer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -66,6 +67,7 @@ class AdaptiveModel(ForPipelines, Network):
     def __init__(self, stock: PreTrainedModel, tokenizer: Any, kind: Kind, plan: Plan | None = None):
         super().__init__(stock, kind)
         self.tokenizer, self.plan = tokenizer, plan or Plan()
+        self._executor: Any = None
         self.scores: dict[str, Any] | None = None  # the dev metric after each layer, as training last saw it
         self.reading = Reading()  # how training read its rows
         self.other_sections: dict[str, Any] = {}  # unknown sections of its bundle; saved again as they were
@@ -157,7 +159,20 @@ class AdaptiveModel(ForPipelines, Network):
         """By one route, or by one for each unit."""
         self.check_mode()
         same = all(route is routes[0] for route in routes)
-        return answer(self, routes[0], batch, None if same else row_bounds(routes, self.device))
+        return self.executor.answer(routes[0], batch, None if same else row_bounds(routes, self.device))
+
+    @property
+    def executor(self) -> Any:
+        """What runs the layers; see `use`."""
+        if self._executor is None:
+            self.use("reference")
+        return self._executor
+
+    def use(self, runtime: Any = "auto") -> AdaptiveModel:
+        """Choose what runs the layers in inference: auto, reference (the encoder's own, as transformers runs them),
+        packed (faster, the same to some 1e-5), …; BadSetting where it cannot."""
+        self._executor = runtimes.of(runtime).start(self)
+        return self
 
     def check_mode(self) -> None:
         """Raise where dropout would make answers random."""
@@ -228,28 +243,30 @@ class AdaptiveModel(ForPipelines, Network):
         self,
         inputs: Any,
         plan: Plan | Sequence[Plan] | None = None,
-        batch_size: int = 32,
+        batch_size: int | None = None,
         max_length: int | None = None,
         speed: float | Sequence[float] | None = None,
         **settings: Any,
     ) -> list[Prediction]:
         """Predictions for texts, pairs, questions or a dataset, in the order they came, as a plan says (default: the
         model's own), or the model's own at a speed; a list has one plan or speed for each of them. `settings` are
-        those of the model's kind of answer."""
+        those of the model's kind of answer. At most `batch_size` rows run at once; None: as many as suit the device."""
         kind = self.kind.but(**settings)
         units = kind.unlabelled(kind.units(inputs))
         plans = self._plans(plan, speed, len(units))
         rows = kind.encode(self.tokenizer, units, self.labels, kind.row_length(self, max_length))
         by_unit = kind.by_unit(rows)
-        routes = {index: self.route(plan) for plan, indexes in zip(plans, by_unit, strict=True) for index in indexes}
-        answers = self._answers(rows, routes, batch_size)
-        predictions = []
-        for indexes in by_unit:
-            logits, layers, tokens = zip(*[answers[index] for index in indexes], strict=True)
-            prediction = kind.decode([rows[index] for index in indexes], logits, self.labels)
-            work = {"layers": sum(layers), "tokens": sum(tokens), "windows": len(indexes)}
-            predictions.append(replace(prediction, **work))
-        return predictions
+        route_of = {plan: self.route(plan) for plan in dict.fromkeys(plans)}
+        routes = {index: route_of[plan] for plan, indexes in zip(plans, by_unit, strict=True) for index in indexes}
+        answers = self._answers(rows, [routes[index] for index in range(len(rows))], batch_size)
+        units_rows = [[rows[index] for index in indexes] for indexes in by_unit]
+        found = [[answers[index] for index in indexes] for indexes in by_unit]
+        logits = [[answer[0] for answer in unit] for unit in found]
+        predictions = kind.decode_units(units_rows, logits, self.labels)
+        return [
+            replace(one, layers=sum(its[1] for its in unit), tokens=sum(its[2] for its in unit), windows=len(unit))
+            for one, unit in zip(predictions, found, strict=True)
+        ]
 
     def _plans(self, plan: Any, speed: Any, units: int) -> list[Plan]:
         """The plan of each unit."""
@@ -266,23 +283,10 @@ class AdaptiveModel(ForPipelines, Network):
         return plans if several else plans * units
 
     def _answers(
-        self, rows: Sequence[Encoded], routes: dict[int, Route], batch_size: int
+        self, rows: Sequence[Encoded], routes: Sequence[Route], batch_size: int | None
     ) -> dict[int, tuple[Tensor, int, int]]:
-        """Logits without padding, layers and tokens of every row, by its index; only rows whose routes differ in their
-        bounds alone share a batch."""
-        found: dict[int, tuple[Tensor, int, int]] = {}
-        alike: dict[Any, list[int]] = {}
-        for index in sorted(range(len(rows)), key=lambda index: len(rows[index])):
-            alike.setdefault(routes[index].key, []).append(index)
-        for chosen in (
-            order[at : at + batch_size] for order in alike.values() for at in range(0, len(order), batch_size)
-        ):
-            batch = self.kind.collate([rows[index] for index in chosen], self.tokenizer.pad_token_id, self.device)
-            answer = self._answer(batch, [routes[index] for index in chosen])
-            if bool((bad := not_a_number(answer.logits)).any()):
-                rotten = sorted(chosen[at] for at in bad.nonzero().flatten().tolist())
-                raise NonFiniteAnswer(f"the model answered NaN or infinity for rows {rotten[:10]}")
-            work = zip(answer.logits.float().cpu(), answer.layers.tolist(), answer.tokens.tolist(), strict=True)
-            for index, (logits, layers, tokens) in zip(chosen, work, strict=True):
-                found[index] = (logits[: len(rows[index])] if self.kind.per_token else logits, layers, tokens)
-        return found
+        """Logits without padding, layers and tokens of every row, by its index."""
+        stream = self.executor.stream(batch_size)
+        stream.put(rows, routes)
+        stream.finish()
+        return {number: answer for number, *answer in stream.take()}

@@ -87,17 +87,17 @@ class Network(nn.Module):
             self._routes[plan] = route = make_route(plan, self)
         return route
 
-    def embed(self, batch: dict[str, Tensor], joinable: bool = False, first: int = 0) -> State:
-        """The batch before its first layer, with what may be answered in it."""
-        state = self.backend.embed(batch, joinable, first)
+    def embed(
+        self, batch: dict[str, Tensor], joinable: bool = False, first: int = 0, backend: Backend | None = None
+    ) -> Any:
+        """The batch before its first layer, as a backend (default: the walk) sees it, with what may be answered."""
+        state = (backend or self.walk).embed(batch, joinable, first)
         mask = self.kind.candidate_mask(batch)
-        return state if mask is None else state.asking(mask)
+        return state if mask is None else state.asking(mask.to(state.row.device), self.kind.per_token)
 
     def tokens(self, state: State) -> Tokens:
         """The tokens that answers are read from: where every token has one, dropped ones too."""
-        if self.kind.per_token:
-            return Tokens(state.full_sequence(), state.full_mask)
-        return Tokens(state.hidden, state.mask)
+        return state.tokens(all=self.kind.per_token)
 
     def evidence(self, state: State, step: Step) -> Evidence:
         """What an exit rule sees after a step."""
@@ -109,7 +109,7 @@ class Network(nn.Module):
 
     def head_logits(self, head: Any, tokens: Tokens, answer_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Logits of a head, and the learned estimate of their being wrong."""
-        feature = head.feature(tokens.map(self.backend.finish))
+        feature = head.feature(tokens.map(self.walk.finish))
         logits = head.score(feature)
         if answer_mask is not None:
             logits = self.kind.ruled_out(logits, answer_mask)
@@ -120,14 +120,20 @@ class Network(nn.Module):
 
     def classifier_logits(self, tokens: Tokens, answer_mask: Tensor | None) -> Tensor:
         """Logits of the model's own classifier."""
-        logits = self.backend.stock_logits(tokens.hidden, tokens.mask)
+        if self.walk.reads_first_token and not self.kind.per_token:
+            tokens = tokens.first()
+        logits = self.walk.stock_logits(*tokens.padded())
         return logits if answer_mask is None else self.kind.ruled_out(logits, answer_mask)
+
+    def keep_logits(self, layer: int, hidden: Tensor) -> Tensor:
+        """[…] of hidden states […, width]: the logit of keeping each token, by the selector before a layer."""
+        return self.selectors[str(layer)](self.walk.finish(hidden)).float()
 
     def head_after(self, layer: int) -> Any:
         return self.heads._modules.get(str(layer))
 
-    def selector_before(self, layer: int) -> Any:
-        return self.selectors._modules.get(str(layer))
+    def selects_before(self, layer: int) -> bool:
+        return str(layer) in self.selectors
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_routes": {}}

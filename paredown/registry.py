@@ -208,6 +208,7 @@ heads: Registry = Registry("head", "paredown.heads")
 reducers: Registry = Registry("reducer", "paredown.reducers")
 methods: Registry = Registry("method", "paredown.methods")
 tasks: Registry = Registry("task", "paredown.tasks")
+runtimes: Registry = Registry("runtime", "paredown.runtime")
 
 
 class Knob:

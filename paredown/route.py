@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,7 +27,7 @@ class Step:
     head: Any = None  # answers after the layer; None: nothing does, at the end the model's own classifier
     asked: bool = False  # whether rows may leave after it; the end, where they must, included
     reducer: Any = None  # drops tokens before the layer
-    selector: Any = None  # what the reducer judges tokens by; None: the attention received in the layer before
+    selector: Any = None  # from hidden states to the logits of keeping tokens; None: the attention received before
     watch: bool = False  # the attention in this layer is noted, for the reducer of the next one
 
 
@@ -54,9 +54,13 @@ class Route:
         return plan.depth, plan.reduce, None if plan.exit is None else plan.exit.certainty_key
 
 
-def row_bounds(routes: Iterable[Route], device: torch.device) -> Tensor:
+def row_bounds(routes: Sequence[Route], device: torch.device) -> Tensor:
     """[rows, steps] the bounds of rows that have a route each."""
-    return torch.tensor([route.bounds for route in routes], device=device)
+    index = {route: number for number, route in enumerate(dict.fromkeys(routes))}
+    table = torch.tensor([route.bounds for route in index], device=device)
+    if len(index) == 1:
+        return table.expand(len(routes), -1)
+    return table[torch.tensor([index[route] for route in routes], device=device)]
 
 
 def straight(layers: Iterable[int], watch: bool = False) -> tuple[Step, ...]:
@@ -81,6 +85,7 @@ def make_route(plan: Plan, network: Network) -> Route:
     for number, layer in enumerate(depth, 1):
         last, head = number == len(depth), network.head_after(layer)
         reduces = layer in chosen
+        selects = reduces and not reads_attention and network.selects_before(layer)
         steps.append(
             Step(
                 number,
@@ -89,7 +94,7 @@ def make_route(plan: Plan, network: Network) -> Route:
                 head,
                 asked=last or (plan.exit is not None and head is not None),
                 reducer=plan.reduce if reduces else None,
-                selector=network.selector_before(layer) if reduces and not reads_attention else None,
+                selector=partial(network.keep_logits, layer) if selects else None,
                 watch=reads_attention and not last and depth[number] in chosen,
             )
         )

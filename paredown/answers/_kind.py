@@ -159,10 +159,16 @@ class Kind(ABC):
         return answers.make(self.name, **{**asdict(self), **settings}) if settings else self
 
     def decode(self, rows: Sequence[Any], logits: Sequence[Tensor], labels: Sequence[str]) -> Prediction:
-        """The prediction in words, from the logits of a unit's rows: one, or the windows of a long text."""
+        """What the logits of a unit's rows (one, or the windows of a long text) say in words."""
         probs = self.log_probs(logits[0].unsqueeze(0))[0, 0].exp().tolist()  # [classes]
         best = max(range(len(probs)), key=probs.__getitem__)
         return Prediction(labels[best], probs[best], dict(zip(labels, probs, strict=True)))
+
+    def decode_units(
+        self, units: Sequence[Sequence[Any]], logits: Sequence[Sequence[Tensor]], labels: Sequence[str]
+    ) -> list[Prediction]:
+        """`decode` for many units: the rows of each, and their logits."""
+        return [self.decode(*unit, labels) for unit in zip(units, logits, strict=True)]
 
     # Judging
 

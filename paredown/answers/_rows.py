@@ -44,6 +44,11 @@ class Encoded:
     unit: int | None = None  # index of the question that it is a window of; None: it is judged alone
 
     @property
+    def plain(self) -> bool:
+        """Whether there is no more to it than its token ids."""
+        return not self.options and self.first is None and self.protected is None
+
+    @property
     def teaches(self) -> bool:
         """Whether there is something to learn from: a window may not show the right answer."""
         return True

@@ -65,6 +65,7 @@ def load(
     depth: int | None = None,
     tokenizer: Any = None,
     dtype: str | torch.dtype | None = None,
+    runtime: str = "auto",
     **stock_settings: Any,
 ) -> AdaptiveModel:
     """A model from a bundle, a Hugging Face folder or hub id, or a published file (ElasticBERT, UER).
@@ -74,7 +75,8 @@ def load(
     the labels asked for are not those of the checkpoint, its classifier and heads are left out and a new classifier
     is made, which is logged. `depth` keeps the first so many layers. `tokenizer` is one, or a folder or vocabulary
     file, in place of the source's own. Weights are float32 in memory whatever the file holds, unless `dtype` says
-    otherwise: float16 or bfloat16 to infer in, auto as stored. Other settings (revision, attn_implementation, …) go to
+    otherwise: float16 or bfloat16 to infer in, auto as stored. `runtime` is what runs the layers in inference, see
+    `AdaptiveModel.use`. Other settings (revision, attn_implementation, …) go to
     transformers.
     """
     folder = Path(source)
@@ -93,7 +95,7 @@ def load(
         model.plan = model.plan.but(depth=model.depth[:depth])
     model.route(model.plan)
     model.align()
-    return model.eval()
+    return model.eval().use(runtime)
 
 
 @dataclass(frozen=True)

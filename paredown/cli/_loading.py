@@ -31,6 +31,9 @@ Dtype = Annotated[
 ]
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Runtime = Annotated[
+    str, typer.Option(help="Layers run as they are (reference) or without padding (packed); auto: packed where it can.")
+]
 
 
 def changed(plan: Plan, exit: str | None, reduce: str | None) -> Plan:
@@ -55,11 +58,12 @@ def check_source(source: str) -> None:
         raise BadBundle(f"{source}: there is no such folder")
 
 
-def load_bundle(source: str, dtype: str | None = None) -> AdaptiveModel:
+def load_bundle(source: str, dtype: str | None = None, runtime: str = "auto") -> AdaptiveModel:
     check_source(source)
     if not is_bundle(source):
-        return convert_weights(_published(source), dtype_named(None if dtype == "auto" else dtype))
-    return load_any(source, dtype=dtype)
+        published = convert_weights(_published(source), dtype_named(None if dtype == "auto" else dtype))
+        return published.use(runtime)
+    return load_any(source, dtype=dtype, runtime=runtime)
 
 
 def _published(source: str) -> AdaptiveModel:

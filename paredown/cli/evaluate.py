@@ -30,6 +30,7 @@ from paredown.cli._loading import (
     Device,
     Dtype,
     Reduce,
+    Runtime,
     changed,
     check_same_kind,
     device_named,
@@ -76,6 +77,7 @@ def evaluate(
     exit: Annotated[str | None, Option(help="An exit rule, or none, in place of the plan's own.")] = None,
     reduce: Reduce = None,
     dtype: Dtype = None,
+    runtime: Runtime = "auto",
     write: Annotated[
         list[str] | None,
         Option(help="Instead of the report: files as deebert or elasticbert write, a submission to glue or elue."),
@@ -109,7 +111,8 @@ def evaluate(
     reading = Reading(max_length, text_column, pair_column, label_column, header, label_separator)
     source = Source(task, data, {split: rows} if rows else None, reading, skip_bad_rows)
     bundles = kept_bundles(bundle) if checkpoints else [bundle]
-    loaded = partial(_loaded, exit=exit, reduce=reduce, kind=kind, device=device_named(device), dtype=dtype)
+    where = device_named(device)
+    loaded = partial(_loaded, exit=exit, reduce=reduce, kind=kind, device=where, dtype=dtype, runtime=runtime)
     model, plan = loaded(bundles[-1])
     files = (
         OriginalFiles(formats, output, task, rows or "", split, settings, model, plan) if formats and output else None
@@ -149,9 +152,9 @@ def evaluate(
 
 
 def _loaded(
-    bundle: str, exit: str | None, reduce: str | None, kind: str | None, device: str, dtype: str | None
+    bundle: str, exit: str | None, reduce: str | None, kind: str | None, device: str, dtype: str | None, runtime: str
 ) -> tuple[AdaptiveModel, Plan]:
-    model = load_bundle(bundle, dtype).to(device)
+    model = load_bundle(bundle, dtype, runtime).to(device)
     check_same_kind(model, kind)
     plan = changed(model.plan, exit, reduce)
     model.route(plan)

@@ -100,6 +100,8 @@ def _body(model: AdaptiveModel) -> dict[str, Any]:
         "parameters": sum(parameter.numel() for parameter in model.walk.body()),
         "final_norm": None if norm is None else type(norm).__name__,
         "drops_tokens": model.walk.drops_tokens,
+        "runtime": model.executor.name,
+        "runtime_reason": model.executor.reason or None,
     }
 
 
@@ -132,6 +134,8 @@ def _show(found: dict[str, Any]) -> None:
     if "drops_tokens" in found:
         lines["final norm"] = found["final_norm"] or "none"
         lines["drops tokens"] = "yes" if found["drops_tokens"] else "no: its layers tie tokens to their positions"
+        why = f": {found['runtime_reason']}" if found["runtime_reason"] else ""
+        lines["runtime"] = f"{found['runtime']}{why}"
         lines["kind"] = found["kind"]
     if "bundle" in found:
         lines |= _bundle_lines(found)

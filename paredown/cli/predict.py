@@ -21,7 +21,7 @@ from paredown.cli._app import AsJson, Config, DryRun, app, people, print_forecas
 from paredown.cli._data import AnswerKind, Header, PairColumn
 from paredown.cli._data import TextColumn as Text
 from paredown.cli._incoming import PIPE, Incoming, Input, InputSource, open_questions, open_records, open_source
-from paredown.cli._loading import Device, Dtype, Reduce, changed, check_same_kind, device_named, load_bundle
+from paredown.cli._loading import Device, Dtype, Reduce, Runtime, changed, check_same_kind, device_named, load_bundle
 from paredown.cli._outgoing import (
     Done,
     Outgoing,
@@ -42,7 +42,8 @@ from paredown.system.saving import sha256
 from paredown.system.signals import Signals
 from paredown.tasks.race import letter
 
-CHUNK = 32  # batches between two writes
+BATCHES = 32  # between two writes, where their size is given
+CHUNK = {"cpu": 1024, "cuda": 32768}  # rows, where it is not
 SHORTEST = 8  # tokens: room for the special ones and some text
 
 Option = typer.Option
@@ -81,10 +82,13 @@ def predict(
     task: Annotated[
         str | None, Option(help="Questions: the input is in the format of this task; OUTPUT.json is its official file.")
     ] = None,
-    batch_size: Annotated[int, Option(min=1, help="Rows per batch.")] = 32,
+    batch_size: Annotated[
+        int | None, Option(min=1, help="Rows that run at once, at most; default: what suits the device.")
+    ] = None,
     max_length: Annotated[int | None, Option(min=SHORTEST, help="Tokens per row; longer rows are cut.")] = None,
     device: Device = "auto",
     dtype: Dtype = None,
+    runtime: Runtime = "auto",
     restart: Annotated[bool, Option("--restart", help="Begin anew, whatever the output holds.")] = False,
     skip_bad_rows: Annotated[bool, Option(help="Give rows that cannot be read an error in place of a label.")] = False,
     dry_run: DryRun = False,
@@ -94,7 +98,7 @@ def predict(
     """Predict every row of a file of any size. The same command goes on with a run that was stopped."""
     _check_files(input, output, restart, task is not None)
     where = device_named(device)
-    model = load_bundle(bundle, dtype)
+    model = load_bundle(bundle, dtype, runtime)
     check_same_kind(model, kind)
     chosen = _plan(model, exit, speed, reduce, plan)
     if max_length is not None:
@@ -129,7 +133,7 @@ class _Run:
     model: AdaptiveModel
     plan: Plan
     source: InputSource
-    batch_size: int
+    batch_size: int | None
     max_length: int | None
     skip_bad_rows: bool
     settings: dict[str, Any]  # of the kind of answer
@@ -158,7 +162,12 @@ class _Run:
             show(out.done)
 
     def _read_into(self, chunk: list[Incoming]) -> None:
-        chunk += self.source.take(CHUNK * self.batch_size)
+        chunk += self.source.take(self.chunk)
+
+    @property
+    def chunk(self) -> int:
+        """Rows between two writes."""
+        return BATCHES * self.batch_size if self.batch_size else CHUNK[self.model.device.type]
 
     def answer(self, chunk: list[Incoming], before: Done) -> tuple[list[Record], Done]:
         """The records of some rows, and how far that brings the run."""
@@ -190,9 +199,9 @@ class _Run:
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            less = max(self.batch_size // 2, 1)
-            problem = f"a batch of {self.batch_size} rows does not fit; run it again with --batch-size {less} to go on"
-            raise OutOfMemory(problem) from None
+            now = "so many rows" if self.batch_size is None else f"a batch of {self.batch_size} rows"
+            less = max((self.batch_size or 64) // 2, 1)
+            raise OutOfMemory(f"{now} does not fit; run it again with --batch-size {less} to go on") from None
 
     def _record(self, row: Any, prediction: Prediction) -> Record:
         found = {"id": lambda: row.id, "letter": lambda: letter(row.options.index(prediction.label))}
@@ -334,7 +343,7 @@ def _report(done: Done, before: Done, seconds: float, layers: int, output: str, 
 
 def _foresee(run: _Run, before: Done, as_json: bool) -> None:
     """What would run, judged by the first chunk."""
-    chunk = run.source.take(CHUNK * run.batch_size)
+    chunk = run.source.take(run.chunk)
     good: list[Any] = [one.row for one in chunk if one.row is not None]
     model = run.model
     lengths = [len(one) for one in flat(model.encode(good, run.max_length))]

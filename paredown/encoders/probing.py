@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from paredown.encoders.arguments import Axes
+from paredown.encoders.padded import PaddedState
 from paredown.encoders.shadows import Epilogue, Prologue, RecordedCall
 from paredown.encoders.walk import Walk, logits_of, map_tree, with_padded_row
 from paredown.engine import run_steps
 from paredown.errors import BadPlan, CannotWalk
 from paredown.route import straight
-from paredown.state import State
 
 EXACT = 1e-5  # largest difference from the stock forward that adoption accepts; same kernels give 0
 LEAK = 1e-4  # largest difference that padding may make to a real token's state, or as much as 16 bits round
@@ -196,7 +196,18 @@ def _find_epilogue(walk: Walk, output: LayerOutput, early: list[nn.Module]) -> N
             continue
     else:
         raise CannotWalk(f"{walk.family}: its classifier reads more than the final hidden states")
+    walk.reads_first_token = _reads_first_token(walk, *walked[1])
     _check_encoder(walk, inputs, stock.last_hidden_state)
+
+
+def _reads_first_token(walk: Walk, state: PaddedState, logits: Tensor) -> bool:
+    """Whether the classifier answers each row from its first token alone."""
+    if logits.dim() > 2:
+        return False
+    try:
+        return _close(walk.stock_logits(state.hidden[:, :1], state.mask[:, :1]), logits)
+    except (RuntimeError, ValueError, IndexError):  # it wants more tokens
+        return False
 
 
 def _epilogues(walk: Walk, stock: Any, output: LayerOutput, early: list[nn.Module]) -> Iterator[Epilogue]:
@@ -237,7 +248,7 @@ def _try_watching(walk: Walk) -> bool:
     return True
 
 
-def _through(walk: Walk, state: State) -> State:
+def _through(walk: Walk, state: PaddedState) -> PaddedState:
     return run_steps(walk, straight(range(walk.num_base_layers)), state)
 
 

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from paredown.encoders.arguments import Argument, Axes
 from paredown.encoders.attention import Watching
+from paredown.encoders.padded import PaddedState
 from paredown.encoders.shadows import Epilogue, Prologue, RecordedCall
 from paredown.errors import BadPlan, CannotWalk
-from paredown.state import State
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -55,6 +55,7 @@ class Walk:
     axes: dict[str, Axes]
     drops_tokens: bool
     shows_attention: bool
+    reads_first_token: bool  # whether the classifier answers each row from its first token alone
     prologue: Prologue
     epilogue: Epilogue
 
@@ -68,7 +69,7 @@ class Walk:
 
     # The backend
 
-    def embed(self, batch: dict[str, Tensor], joinable: bool = False, first: int = 0) -> State:
+    def embed(self, batch: dict[str, Tensor], joinable: bool = False, first: int = 0) -> PaddedState:
         """The batch before its first layer. `joinable`: tokens will go or rows of other batches come, so every mask
         must be there; `first` is the number of its first row."""
         inputs = self.inputs_of(batch)
@@ -85,9 +86,18 @@ class Walk:
         position = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
         group = batch.get("group")
         group = group + first if first and group is not None else group
-        return State(hidden, mask, row, position, arguments, calls, protected=batch.get("protected"), group=group)
+        return PaddedState(
+            hidden=hidden,
+            mask=mask,
+            row=row,
+            position=position,
+            arguments=arguments,
+            calls=calls,
+            protected=batch.get("protected"),
+            group=group,
+        )
 
-    def run(self, state: State, step: Step) -> State:
+    def run(self, state: PaddedState, step: Step) -> PaddedState:
         """Run a layer; where the step asks for it, note how much attention every token receives in it."""
         if not step.watch:
             return state.advance(self._run(step.layer, state))
@@ -156,7 +166,7 @@ class Walk:
             calls.append(Call(map_tree(call.args, slot, path), map_tree(call.kwargs, slot, path), call.by_name))
         return tuple(arguments), tuple(calls)
 
-    def _run(self, layer: int, state: State) -> Tensor:
+    def _run(self, layer: int, state: PaddedState) -> Tensor:
         call = state.calls[self.like[layer]]
         if id(call) not in state.filled:
             state.filled[id(call)] = _fill(call.args, state.arguments), _fill(call.kwargs, state.arguments)

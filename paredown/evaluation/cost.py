@@ -226,7 +226,7 @@ class _Counting(Observer):
 
     def before(self, state: State, step: Step) -> State:
         if (chosen := self.chosen_before.get(step.number)) is not None:
-            kept(self.walk, state, chosen)
+            kept(state, chosen)
             self.note("selector", step.layer)
         return state
 

@@ -300,7 +300,8 @@ class _Outputs:
         batch = collate(rows, model.tokenizer.pad_token_id, model.device)
         labels = batch.pop("labels", None)
         seen = Recording(model)
-        run_steps(model.backend, self.route.steps, model.embed(batch, joinable=self.route.drops_tokens), seen)
+        state = model.embed(batch, self.route.drops_tokens, backend=model.backend)
+        run_steps(model.backend, self.route.steps, state, seen)
         found = {"lengths": torch.tensor([len(one) for one in flat(rows)])}
         for evidence in seen.evidence:
             found[f"{LOGITS}{evidence.step}"] = _padded(evidence.logits.float(), self.width, RULED_OUT)

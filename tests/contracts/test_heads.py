@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification, BertTokenizer
 
 from paredown import AdaptiveModel
+from paredown.encoders.padded import PaddedTokens
 from paredown.errors import BadSetting
 from paredown.network import HeadShape
 from paredown.registry import answers, heads
-from paredown.state import Tokens
 from tests.placement import close
 
 NAMES, POOLS = heads.names(), ("first", "mean", "max")
@@ -88,9 +88,9 @@ def test_shapes(name: str, pool: str, kind: str) -> None:
     head = built(name, pool, kind)
     hidden, mask = states()
     items = (3, 7) if kind == "token_label" else (3,)
-    assert head.feature(Tokens(hidden, mask)).shape == (*items, head.size)
-    assert head(Tokens(hidden, mask)).shape == (*items, LABELS)
-    assert torch.equal(head(Tokens(hidden, mask)), head.score(head.feature(Tokens(hidden, mask))))
+    assert head.feature(PaddedTokens(hidden, mask)).shape == (*items, head.size)
+    assert head(PaddedTokens(hidden, mask)).shape == (*items, LABELS)
+    assert torch.equal(head(PaddedTokens(hidden, mask)), head.score(head.feature(PaddedTokens(hidden, mask))))
 
 
 @pytest.mark.parametrize("garbage", [1e4, float("inf"), float("nan")])
@@ -99,9 +99,9 @@ def test_padding_and_neighbours_change_nothing(name: str, pool: str, kind: str, 
     head = built(name, pool, kind).double()
     hidden, mask = states()
     hidden = hidden.double().masked_fill(~mask.unsqueeze(-1), garbage)
-    together = head(Tokens(hidden, mask))
+    together = head(PaddedTokens(hidden, mask))
     for row, length in enumerate(mask.sum(1).tolist()):
-        alone = head(Tokens(hidden[row : row + 1, :length], mask[row : row + 1, :length]))
+        alone = head(PaddedTokens(hidden[row : row + 1, :length], mask[row : row + 1, :length]))
         seen = together[row : row + 1, :length] if kind == "token_label" else together[row : row + 1]
         assert (alone - seen).abs().max() <= 1e-12
 
@@ -124,9 +124,9 @@ def test_answers_do_not_depend_on_the_batch(name: str, pool: str, kind: str) -> 
 def test_dropout_only_in_training(name: str) -> None:
     head = built(name)
     hidden, mask = states()
-    assert torch.equal(head(Tokens(hidden, mask)), head(Tokens(hidden, mask)))
+    assert torch.equal(head(PaddedTokens(hidden, mask)), head(PaddedTokens(hidden, mask)))
     head.train()
-    assert not torch.equal(head(Tokens(hidden, mask)), head(Tokens(hidden, mask)))
+    assert not torch.equal(head(PaddedTokens(hidden, mask)), head(PaddedTokens(hidden, mask)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -134,15 +134,15 @@ def test_dropout_only_in_training(name: str) -> None:
 def test_half_precision_stays_near(name: str, pool: str, dtype: torch.dtype) -> None:
     head = built(name, pool, spread=0.1)
     hidden, mask = states()
-    expected = head(Tokens(hidden, mask))
-    assert torch.allclose(head.to(dtype)(Tokens(hidden.to(dtype), mask)).float(), expected, atol=0.05)
+    expected = head(PaddedTokens(hidden, mask))
+    assert torch.allclose(head.to(dtype)(PaddedTokens(hidden.to(dtype), mask)).float(), expected, atol=0.05)
 
 
 def test_the_mean_of_a_long_text_neither_overflows_nor_drifts() -> None:
     hidden = torch.full((1, 512, 4), 500.0, dtype=torch.float16)
-    assert torch.equal(Tokens(hidden, torch.ones(1, 512, dtype=torch.bool)).pooled("mean"), hidden[:, 0])
+    assert torch.equal(PaddedTokens(hidden, torch.ones(1, 512, dtype=torch.bool)).pooled("mean"), hidden[:, 0])
     double = torch.rand(2, 5, 4, dtype=torch.float64)
-    assert Tokens(double, torch.ones(2, 5, dtype=torch.bool)).pooled("mean").dtype == torch.float64
+    assert PaddedTokens(double, torch.ones(2, 5, dtype=torch.bool)).pooled("mean").dtype == torch.float64
 
 
 @pytest.mark.parametrize(("name", "pool"), [(name, pool) for name in NAMES for pool in POOLS])
@@ -185,7 +185,7 @@ def test_a_bundle_brings_the_same_heads_back(name: str, kind: str, tmp_path: Pat
     assert all(torch.equal(before[key], after[key]) for key in before)
     hidden, mask = states()
     for layer, head in model.heads.items():
-        assert close(head(Tokens(hidden, mask)), again.heads[layer](Tokens(hidden, mask)))
+        assert close(head(PaddedTokens(hidden, mask)), again.heads[layer](PaddedTokens(hidden, mask)))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -259,8 +259,8 @@ def test_where_the_first_token_answers_it_alone_asks() -> None:
     hidden, mask = torch.randn(3, 7, 768), torch.arange(7) < torch.tensor([[7], [4], [1]])
     asked: list[int] = []
     head.attention.query.register_forward_hook(lambda module, inputs, output: asked.append(inputs[0].shape[1]))
-    feature = head.feature(Tokens(hidden, mask))
-    everybody = head.attention(Tokens(head.dense_in(hidden).tanh(), mask), only_first=False).each()
+    feature = head.feature(PaddedTokens(hidden, mask))
+    everybody = head.attention(PaddedTokens(head.dense_in(hidden).tanh(), mask), only_first=False).each()
     assert asked == [1, 7]
     torch.testing.assert_close(feature, head.dense_out(everybody[:, 0]).tanh())
 

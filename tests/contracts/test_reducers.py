@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from paredown import AdaptiveModel, Plan
-from paredown.engine import keep_logits, run_steps
+from paredown.encoders.padded import PaddedState
 from paredown.engine import kept as engine_kept
+from paredown.engine import run_steps
 from paredown.errors import BadPlan, BadSetting
 from paredown.registry import reducers
-from paredown.state import State
 from tests.contracts.reducer_settings import all_reducers, choosing, with_selectors
 from tests.families import EVERY_TOKEN, EXACT, adaptive, batch, tiny, walked
 from tests.walking import through
@@ -31,13 +31,13 @@ each_reducer = pytest.mark.parametrize("reducer", REDUCERS, ids=str)
 
 
 @torch.no_grad()
-def asked(reducer: Any, inputs: dict[str, Tensor], model: AdaptiveModel | None = None) -> tuple[State, Tensor]:
+def asked(reducer: Any, inputs: dict[str, Tensor], model: AdaptiveModel | None = None) -> tuple[PaddedState, Tensor]:
     """A state as the reducer sees it the first time it is asked, and what it keeps."""
     model = model or choosing()
     steps = model.route(Plan(reduce=reducer)).steps
     first = next(step for step in steps if step.reducer is not None)
     state = run_steps(model.walk, steps[: first.number - 1], model.embed(inputs, joinable=True))
-    return state, engine_kept(model.walk, state, first)
+    return state, engine_kept(state, first)
 
 
 # Every reducer
@@ -222,19 +222,20 @@ def test_what_was_received_goes_with_rows_and_tokens() -> None:
 # By hand
 
 
-def made(scores: list[list[float]], lengths: list[int], protected: list[list[int]] | None = None) -> State:
+def made(scores: list[list[float]], lengths: list[int], protected: list[list[int]] | None = None) -> PaddedState:
     """A state whose tokens received so much attention."""
     received = torch.tensor(scores)
     mask = torch.arange(received.shape[1]) < torch.tensor(lengths).unsqueeze(1)
     position = torch.arange(received.shape[1]).expand_as(received)
-    state = State(torch.zeros(*received.shape, 2), mask, torch.arange(len(scores)), position, received=received)
+    rows, hidden = torch.arange(len(scores)), torch.zeros(*received.shape, 2)
+    state = PaddedState(hidden=hidden, mask=mask, row=rows, position=position, received=received)
     if protected is None:
         return state
     held = torch.tensor([[index in positions for index in range(received.shape[1])] for positions in protected])
     return replace(state, protected=held)
 
 
-def kept(reducer: str, state: State) -> list[list[int]]:
+def kept(reducer: str, state: PaddedState) -> list[list[int]]:
     assert state.received is not None
     keep = reducers.parse(reducer).keep(state, state.received) & state.mask
     return [row.nonzero().flatten().tolist() for row in keep]
@@ -266,8 +267,8 @@ def test_shares_are_rounded_up(tokens: int, share: float, left: int) -> None:
 def test_selectors_by_hand() -> None:
     model, reducer = choosing(), reducers.parse("selector:0.7")
     state, keep = asked(reducer, batch(99, LENGTHS))
-    assert torch.equal(keep, torch.sigmoid(keep_logits(model.walk, state, model.selector_before(1))) >= 0.7)
+    assert torch.equal(keep, torch.sigmoid(model.keep_logits(1, state.hidden)) >= 0.7)
     best = asked(reducers.parse("fixed_share:0.3"), batch(99, LENGTHS))[1]
-    logits = keep_logits(model.walk, state, model.selector_before(1))
+    logits = model.keep_logits(1, state.hidden)
     assert bool((logits[2][state.free[2] & best[2]].min() > logits[2][state.free[2] & ~best[2]].max()).all())
     assert best[2, :30].sum() == 9

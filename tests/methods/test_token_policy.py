@@ -12,7 +12,7 @@ from torch import Tensor
 
 from paredown import AdaptiveModel, Plan
 from paredown.answers import collate
-from paredown.engine import Observer, Trace, keep_logits
+from paredown.engine import Observer, Trace
 from paredown.errors import BadSetting
 from paredown.methods import SelfDistill, TokenPolicy
 from paredown.methods._stage import Progress
@@ -62,7 +62,7 @@ def test_all_tokens_start_with_the_same_chance_to_stay() -> None:
         method.grow(model)
         state = model.embed(inputs)
         for layer in model.selector_layers:
-            chances = keep_logits(model.walk, state, model.selector_before(layer)).sigmoid()[state.mask]
+            chances = model.keep_logits(layer, state.hidden).sigmoid()[state.mask]
             assert torch.allclose(chances, torch.full_like(chances, chance), atol=0.02)
 
 
@@ -84,7 +84,7 @@ def test_the_policy_gradient_is_that_of_the_expected_reward() -> None:
             def before(self, state: Any, step: Any, keep: Tensor = keep, likely: list[Tensor] = likely) -> Any:
                 if step.layer != 1:
                     return state
-                chance = keep_logits(model.walk, state, model.selector_before(step.layer)).sigmoid()[:, 1:]
+                chance = model.keep_logits(step.layer, state.hidden).sigmoid()[:, 1:]
                 likely.append(torch.where(keep[:, 1:], chance, 1 - chance).prod())
                 return state.drop(keep)
 

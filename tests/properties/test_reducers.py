@@ -16,12 +16,12 @@ from torch import Tensor
 
 from paredown import AdaptiveModel, Answer, Plan
 from paredown.answers import collate
+from paredown.encoders.padded import PaddedState
 from paredown.encoders.walk import Walk
 from paredown.engine import run_steps
 from paredown.evaluation import record, replay
 from paredown.reducers import FixedShare
 from paredown.registry import answers, methods
-from paredown.state import State
 from tests import placement
 from tests.contracts.reducer_settings import all_reducers, choosing, with_selectors
 from tests.evaluation.made import encoded
@@ -140,12 +140,12 @@ def test_the_check_sees_states_added_where_they_should_be_put(monkeypatch: pytes
     model, plan = choosing("bert", "token_label"), Plan(reduce="selector:0.5")
     assert not control(model, plan)
 
-    def added(self: State) -> Tensor:
+    def added(self: PaddedState) -> Tensor:
         if self.parked is None:
             return self.hidden
         return self.parked.scatter_add(1, self.position.unsqueeze(-1).expand_as(self.hidden), self.hidden)
 
-    monkeypatch.setattr(State, "full_sequence", added)
+    monkeypatch.setattr(PaddedState, "full_sequence", added)
     assert control(model, plan)
     with pytest.raises(AssertionError):
         test_what_a_reducer_drops_keeps_its_last_state(all_reducers()[-1], "bert")

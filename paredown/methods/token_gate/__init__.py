@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from paredown.encoders.padded import PaddedState
 from paredown.encoders.probing import evaluating
-from paredown.engine import Observer, Trace, keep_logits, run_steps
+from paredown.engine import Observer, Trace, run_steps
 from paredown.errors import BadPlan, BadSetting
 from paredown.methods._stage import Batch, Progress, Stage
 from paredown.methods._targets import price_of, spans
@@ -93,12 +94,11 @@ class Gating(Observer):
         self.model, self.noise = model, noise
         self.gates: list[Tensor] = []  # [rows, tokens] what is open since each choice
 
-    def before(self, state: State, step: Step) -> State:
+    def before(self, state: PaddedState, step: Step) -> State:
         self.hidden = state.hidden
-        selector = self.model.selector_before(step.layer)
-        if selector is None:
+        if not self.model.selects_before(step.layer):
             return state
-        gate = gate_of(keep_logits(self.model.walk, state, selector), self.noise)
+        gate = gate_of(self.model.keep_logits(step.layer, state.hidden), self.noise)
         gate = torch.where(state.free, gate, 1.0)
         self.gates.append(gate * self.gates[-1] if self.gates else gate)
         return state.soft_masked(gate)

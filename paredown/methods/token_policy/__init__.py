@@ -8,7 +8,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from paredown.engine import keep_logits
 from paredown.errors import BadSetting
 from paredown.methods._stage import Batch, Progress, Stage
 from paredown.methods._targets import price_of, spans
@@ -97,7 +96,7 @@ class TokenPolicy(TokenRecipe):
         for layer, state in seen.items():
             free = state.free
             wanted = 1 - rank(scores[layer], free) / free.sum(1, keepdim=True).clamp(min=1)
-            distance = (keep_logits(model.walk, state, model.selector_before(layer)).sigmoid() - wanted).abs() * free
+            distance = (model.keep_logits(layer, state.hidden).sigmoid() - wanted).abs() * free
             rows = distance.sum(1) / free.sum(1).clamp(min=1)
             losses.append(model.kind.averaged(rows, model.kind.answer_mask(batch)).mean())
         return torch.stack(losses).sum()

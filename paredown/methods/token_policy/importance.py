@@ -25,7 +25,7 @@ def importance(
     """By layer, [rows, tokens]: how much the loss would change, to first order, if a token's state two thirds of the
     way up were still the one that the selector sees. And those states."""
     steps = model.route(Plan(model.depth)).steps
-    chosen = [step for step in steps if model.selector_before(step.layer) is not None]
+    chosen = [step for step in steps if model.selects_before(step.layer)]
     reached = max(2 * len(steps) // 3 + 1, *(step.number for step in chosen))
     watched = Middle({step.layer for step in chosen}, reached)
     with evaluating(model), torch.no_grad():

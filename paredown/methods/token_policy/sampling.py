@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paredown.encoders.probing import evaluating
-from paredown.engine import Observer, Trace, keep_logits, run_steps
+from paredown.engine import Observer, Trace, run_steps
 from paredown.methods._stage import Batch
 from paredown.methods.token_policy.importance import rank
 from paredown.model import AdaptiveModel
@@ -55,10 +55,9 @@ class Chance(Observer):
         self.kept: list[Tensor] = []
 
     def before(self, state: State, step: Step) -> State:
-        selector = self.model.selector_before(step.layer)
-        if selector is None:
+        if not self.model.selects_before(step.layer):
             return state
-        logits, free = keep_logits(self.model.walk, state, selector), state.free
+        logits, free = self.model.keep_logits(step.layer, state.hidden), state.free
         keep = torch.bernoulli(logits.detach().sigmoid()).bool()
         if self.scores is not None:
             scores = self.scores[step.layer]
@@ -74,7 +73,7 @@ class Chance(Observer):
 @torch.no_grad()
 def in_use(model: AdaptiveModel, batch: Batch) -> Tensor:
     """[rows, selectors] the share of tokens that stay when nothing is left to chance."""
-    choices = [step for step, layer in enumerate(model.depth, 1) if model.selector_before(layer) is not None]
+    choices = [step for step, layer in enumerate(model.depth, 1) if model.selects_before(layer)]
     sure = Sure(model)
     with evaluating(model):
         state = model.embed(batch, joinable=True)
@@ -90,8 +89,8 @@ class Sure(Observer):
         self.kept: list[Tensor] = []
 
     def before(self, state: State, step: Step) -> State:
-        if (selector := self.model.selector_before(step.layer)) is not None:
-            state = state.drop(keep_logits(self.model.walk, state, selector) >= 0)
+        if self.model.selects_before(step.layer):
+            state = state.drop(self.model.keep_logits(step.layer, state.hidden) >= 0)
             self.kept.append(state.lengths())
         return state
 

@@ -1,0 +1,50 @@
+"""The same routes, as fast as the machine allows. Importing this package registers what can run a model's layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paredown.errors import BadSetting
+from paredown.registry import runtimes
+from paredown.runtime.executor import Executor
+from paredown.runtime.packed import Packed
+
+if TYPE_CHECKING:
+    from paredown.model import AdaptiveModel
+
+__all__ = ["AutoRuntime", "Executor", "PackedRuntime", "ReferenceRuntime"]
+
+
+@runtimes.register("reference")
+@dataclass(frozen=True)
+class ReferenceRuntime:
+    """The encoder's own layers on padded batches: the oracle that the others must agree with."""
+
+    def start(self, model: AdaptiveModel) -> Executor:
+        model.backend = model.walk
+        return Executor(model, self.name)  # type: ignore[attr-defined]
+
+
+@runtimes.register("packed")
+@dataclass(frozen=True)
+class PackedRuntime:
+    """Fast layers on tokens without padding; units of many batches share deep layers."""
+
+    def start(self, model: AdaptiveModel) -> Executor:
+        model.backend = Packed(model.walk)
+        return Executor(model, self.name, packed=True)  # type: ignore[attr-defined]
+
+
+@runtimes.register("auto")
+@dataclass(frozen=True)
+class AutoRuntime:
+    """Packed where the family is known, else the reference."""
+
+    def start(self, model: AdaptiveModel) -> Executor:
+        try:
+            return PackedRuntime().start(model)
+        except BadSetting as error:
+            executor = ReferenceRuntime().start(model)
+            executor.reason = str(error)
+            return executor

@@ -1,0 +1,236 @@
+"""Fast layers over packed tokens, made from the modules of the families that are known here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers.activations import GELUActivation
+
+from paredown.runtime.attention import HALF, TRITON, Bias, Distances, attend, watch
+from paredown.runtime.packed_state import PackedState
+
+Map = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """Linear maps as one, applied to the same input."""
+
+    weight: Tensor
+    bias: Tensor | None
+    copied: tuple[Tensor, ...] = ()  # what they were made from, where they do not share its memory
+
+    @classmethod
+    def of(cls, *linears: nn.Linear) -> Dense:
+        weights: list[Tensor] = [one.weight for one in linears]
+        biases: list[Tensor] = [one.bias for one in linears]
+        if len(linears) == 1:
+            return cls(weights[0], biases[0])
+        parts = (*weights, *(bias for bias in biases if bias is not None))
+        return cls(torch.cat(weights), None if biases[0] is None else torch.cat(biases), parts)
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        return F.linear(hidden, self.weight, self.bias)
+
+
+@dataclass(frozen=True, eq=False)
+class Norm:
+    """A layer norm, of a sum where there is something to add."""
+
+    module: nn.LayerNorm
+
+    def __call__(self, hidden: Tensor, residual: Tensor) -> Tensor:
+        """`hidden` is overwritten."""
+        module = self.module
+        if hidden.is_cuda and TRITON and hidden.dtype in HALF:
+            from paredown.runtime.kernels import add_norm
+
+            return add_norm(hidden, residual, module.weight, module.bias, module.eps)
+        return F.layer_norm(hidden.add_(residual), module.normalized_shape, module.weight, module.bias, module.eps)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The attention that both sorts of layers share."""
+
+    qkv: Dense  # [tokens, width] -> [tokens, 3 * attention heads * size]
+    output: Dense
+    heads: int
+    distances: Distances | None
+
+    def mixed(self, hidden: Tensor, state: PackedState, watched: bool) -> tuple[Tensor, Tensor | None]:
+        """What every token finds among those of its row, and the attention it receives."""
+        query, key, value = self.turned(self.qkv(hidden).unflatten(-1, (3, self.heads, -1)), state)
+        bias = None
+        if self.distances is not None:
+            bias = Bias(self.distances, state.position, state.whole)
+        if watched:
+            found, received = watch(query, key, value, state.packing, bias)
+        else:
+            found, received = attend(query, key, value, state.packing, state.packing, bias), None
+        return self.output(found.flatten(1)), received
+
+    def turned(self, qkv: Tensor, state: PackedState) -> tuple[Tensor, ...]:
+        return qkv.unbind(1)
+
+    def __call__(self, state: PackedState, watched: bool) -> tuple[Tensor, Tensor | None]:
+        """Hidden states after the layer, and the attention that every token received, if it is watched."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class PostNorm(Block):
+    """BERT's: what attention and feed-forward find is added to what came, and normalised."""
+
+    attention_norm: Norm
+    feed_forward: Map
+    output_norm: Norm
+
+    def __call__(self, state: PackedState, watched: bool) -> tuple[Tensor, Tensor | None]:
+        found, received = self.mixed(state.hidden, state, watched)
+        hidden = self.attention_norm(found, state.hidden)
+        return self.output_norm(self.feed_forward(hidden), hidden), received
+
+
+@dataclass(frozen=True, eq=False)
+class PreNorm(Block):
+    """ModernBERT's: attention and feed-forward see normalised states; positions turn queries and keys."""
+
+    attention_norm: Map
+    feed_forward_norm: Map
+    feed_forward: Map
+    frequencies: Tensor  # [size / 2]
+    scaling: float
+
+    def __call__(self, state: PackedState, watched: bool) -> tuple[Tensor, Tensor | None]:
+        found, received = self.mixed(self.attention_norm(state.hidden), state, watched)
+        hidden = found.add_(state.hidden)
+        return self.feed_forward(self.feed_forward_norm(hidden)).add_(hidden), received
+
+    def turned(self, qkv: Tensor, state: PackedState) -> tuple[Tensor, ...]:
+        cos, sin = self._rotation(state, qkv.dtype)
+        pair, value = qkv[:, :2].float(), qkv[:, 2]
+        low, high = pair.chunk(2, -1)
+        turned = pair * cos + torch.cat((-high, low), -1) * sin
+        query, key = turned.to(qkv.dtype).unbind(1)
+        return query, key, value
+
+    def _rotation(self, state: PackedState, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosine and sine of every token's angles, the same for all layers with these frequencies."""
+        memo, known = state.packing.memo, ("rotation", id(self.frequencies))
+        if known not in memo:
+            angles = state.position.unsqueeze(-1).float() * self.frequencies
+            angles = torch.cat((angles, angles), -1)[:, None, None]
+            memo[known] = tuple((part * self.scaling).to(dtype) for part in (angles.cos(), angles.sin()))
+        return memo[known]
+
+
+@dataclass(frozen=True, eq=False)
+class FeedForward:
+    up: Dense
+    activation: Map
+    down: Dense
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        bias = self.up.bias
+        if hidden.is_cuda and hidden.dtype in HALF and bias is not None and isinstance(self.activation, GELUActivation):
+            # The product applies it by tanh, which is nearer to the exact GELU than 16 bits are.
+            return self.down(torch._addmm_activation(bias, hidden, self.up.weight.t(), use_gelu=True))
+        return self.down(self.activation(self.up(hidden)))
+
+
+@dataclass(frozen=True, eq=False)
+class Gated:
+    """A feed-forward whose one half lets the other pass (GeGLU)."""
+
+    up: Dense
+    activation: Map
+    down: Dense
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        value, gate = self.up(hidden).chunk(2, -1)
+        return self.down(self.activation(value) * gate)
+
+
+# Families
+
+
+def bert_block(layer: Any, base: Any) -> PostNorm:
+    own, out = layer.attention.self, layer.attention.output
+    return PostNorm(
+        Dense.of(own.query, own.key, own.value),
+        Dense.of(out.dense),
+        own.num_attention_heads,
+        None,
+        Norm(out.LayerNorm),
+        FeedForward(
+            Dense.of(layer.intermediate.dense), layer.intermediate.intermediate_act_fn, Dense.of(layer.output.dense)
+        ),
+        Norm(layer.output.LayerNorm),
+    )
+
+
+def distilbert_block(layer: Any, base: Any) -> PostNorm:
+    own, ffn = layer.attention, layer.ffn
+    return PostNorm(
+        Dense.of(own.q_lin, own.k_lin, own.v_lin),
+        Dense.of(own.out_lin),
+        own.n_heads,
+        None,
+        Norm(layer.sa_layer_norm),
+        FeedForward(Dense.of(ffn.lin1), ffn.activation, Dense.of(ffn.lin2)),
+        Norm(layer.output_layer_norm),
+    )
+
+
+def mpnet_block(layer: Any, base: Any) -> PostNorm:
+    own, encoder = layer.attention.attn, base.encoder
+    reach = base.config.max_position_embeddings
+    apart = torch.arange(-reach, reach + 1, device=own.q.weight.device)
+    table = encoder.relative_attention_bias(encoder.relative_position_bucket(apart))
+    return PostNorm(
+        Dense.of(own.q, own.k, own.v),
+        Dense.of(own.o),
+        own.num_attention_heads,
+        Distances(table.detach(), copied=(encoder.relative_attention_bias.weight,)),
+        Norm(layer.attention.LayerNorm),
+        FeedForward(
+            Dense.of(layer.intermediate.dense), layer.intermediate.intermediate_act_fn, Dense.of(layer.output.dense)
+        ),
+        Norm(layer.output.LayerNorm),
+    )
+
+
+def modernbert_block(layer: Any, base: Any) -> PreNorm:
+    own, rotary, sort = layer.attn, base.rotary_emb, layer.attention_type
+    distances = None
+    if sort == "sliding_attention":
+        window = base.config.sliding_window
+        reach = base.config.max_position_embeddings
+        apart = torch.arange(-reach, reach + 1, device=own.Wqkv.weight.device).abs()
+        hidden = torch.zeros_like(apart, dtype=own.Wqkv.weight.dtype).masked_fill(apart > window, float("-inf"))
+        distances = Distances(hidden.unsqueeze(-1), window)
+    return PreNorm(
+        Dense.of(own.Wqkv),
+        Dense.of(own.Wo),
+        base.config.num_attention_heads,
+        distances,
+        layer.attn_norm,
+        layer.mlp_norm,
+        Gated(Dense.of(layer.mlp.Wi), layer.mlp.act, Dense.of(layer.mlp.Wo)),
+        getattr(rotary, f"{sort}_inv_freq"),
+        float(getattr(rotary, f"{sort}_attention_scaling")),
+    )
+
+
+BLOCKS: dict[str, Callable[[Any, Any], Block]] = {
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra"), bert_block),
+    "distilbert": distilbert_block,
+    "mpnet": mpnet_block,
+    "modernbert": modernbert_block,
+}

@@ -1,0 +1,179 @@
+"""The packed backend: layers run on the tokens of all rows at once, and no padding is ever computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from paredown.encoders.padded import PaddedState
+from paredown.encoders.probing import evaluating
+from paredown.encoders.walk import INPUTS
+from paredown.engine import run_steps
+from paredown.errors import BadSetting
+from paredown.route import Step, straight
+from paredown.runtime.blocks import BLOCKS, Block
+from paredown.runtime.packed_state import PackedState, Packing
+from paredown.state import State
+
+if TYPE_CHECKING:
+    from paredown.answers import Encoded
+    from paredown.encoders.walk import Walk
+
+AGREED = 1e-4  # how far hidden states may be from those of the encoder's own layers, of the largest
+COUNTED = ("roberta", "xlm-roberta", "camembert", "mpnet")  # positions begin after the padding id, which has none
+
+
+class Packed:
+    """Runs fast layers made from an encoder's own; they are made anew when its weights have changed."""
+
+    def __init__(self, walk: Walk):
+        self.walk = walk
+        self._blocks: dict[int, Block] = {}
+        self._copied: list[tuple[Tensor, tuple[int, int]]] = []  # weights with copies in layers, and how they were
+        self._generation = 0
+        if (reason := self._objection()) is not None:
+            raise BadSetting(f"{walk.family} cannot run packed: {reason}")
+
+    def _objection(self) -> str | None:
+        """Why an encoder cannot run packed; None where it can."""
+        walk = self.walk
+        if walk.family not in BLOCKS:
+            return f"fast layers are known for {', '.join(BLOCKS)}"
+        try:
+            with evaluating(walk.stock), torch.no_grad():
+                apart = self._apart()
+        except (AttributeError, TypeError, RuntimeError) as error:
+            return f"its layers are not those of a usual {walk.family} ({error})"
+        return None if apart <= _tolerance(walk) else f"its layers answer otherwise than those of a usual {walk.family}"
+
+    def _apart(self) -> float:
+        """How far hidden states are from the reference's, on rows of different lengths; of the largest."""
+        walk, batch = self.walk, self.walk.sample(3, 12, padding=5)
+        steps = straight(range(walk.num_base_layers))
+        wanted = run_steps(walk, steps, walk.embed(batch)).hidden
+        found, mask = run_steps(self, steps, self.embed(batch)).tokens().padded()
+        apart, most = (wanted - found)[mask].abs().max(), wanted[mask].abs().max()
+        return float(apart / most.clamp(min=1.0))
+
+    # The backend
+
+    def embed(self, batch: dict[str, Tensor], joinable: bool = False, first: int = 0) -> State:
+        """The batch before its first layer: a padded one, or one that `packed_batch` made."""
+        self._freshen()
+        if "lengths" not in batch:
+            packed = self._packed(batch)
+            if packed is None:  # padded elsewhere than at the end
+                return self.walk.embed(batch, joinable, first)
+            batch = packed
+        device, lengths, group = self.walk.base.device, batch["lengths"], batch.get("group")
+        values = {name: batch[name] for name in (*INPUTS, "position", "protected") if name in batch}
+        # In one piece: every transfer to a device takes its time.
+        on = dict(
+            zip(values, torch.stack([value.long() for value in values.values()]).to(device).unbind(), strict=True)
+        )
+        return PackedState(
+            row=torch.arange(first, first + len(lengths), device=device),
+            position=on.pop("position"),
+            protected=on.pop("protected").bool() if "protected" in on else None,
+            hidden=self._embedded(**on),
+            group=None if group is None else group.to(device) + first,
+            packing=Packing(lengths.to(device), int(lengths.sum()), int(lengths.max())),
+            columns=int(batch.get("columns", lengths.max())),
+        )
+
+    def _packed(self, batch: dict[str, Tensor]) -> dict[str, Tensor] | None:
+        """A padded batch without its padding; None where that is not at the end of the rows."""
+        inputs = {
+            name: value.cpu() for name, value in self.walk.inputs_of(batch).items()
+        }  # sizes are the host's business
+        ids = inputs["input_ids"]
+        mask = inputs.pop("attention_mask", torch.ones_like(ids)).bool()
+        lengths, position = mask.sum(1), torch.arange(ids.shape[1]).expand_as(ids)
+        if not bool((mask == (position < lengths.unsqueeze(1))).all()):
+            return None
+        values = {**inputs, "position": position}
+        if "protected" in batch:
+            values["protected"] = batch["protected"].cpu()
+        if "position_ids" not in values:
+            values["position_ids"] = self._position_ids(ids, position)
+        packed = {name: value[mask] for name, value in values.items()}
+        rest = {"lengths": lengths, "columns": torch.tensor(ids.shape[1])}
+        return packed | rest | ({"group": batch["group"]} if "group" in batch else {})
+
+    def run(self, state: Any, step: Step) -> State:
+        if isinstance(state, PaddedState):
+            return self.walk.run(state, step)
+        block = self._blocks.get(step.layer) or self._make(step.layer)
+        return state.advance(*block(state, step.watch))
+
+    # Parts
+
+    def _make(self, layer: int) -> Block:
+        block = self._blocks[layer] = BLOCKS[self.walk.family](self.walk.layers[layer], self.walk.base)
+        copied = (*block.qkv.copied, *(block.distances.copied if block.distances else ()))
+        self._copied += [(one, (one.data_ptr(), _version(one))) for one in copied]
+        return block
+
+    def _position_ids(self, ids: Tensor, position: Tensor) -> Tensor:
+        if self.walk.family not in COUNTED:
+            return position
+        embeddings: Any = self.walk.base.embeddings
+        real = ids != embeddings.padding_idx
+        return (real.cumsum(-1) * real) + embeddings.padding_idx
+
+    def _embedded(self, input_ids: Tensor, **others: Tensor) -> Tensor:
+        base: Any = self.walk.base
+        if self.walk.family == "modernbert":
+            return base.embeddings(input_ids=input_ids)
+        one_row = {name: value.unsqueeze(0) for name, value in others.items()}
+        hidden = base.embeddings(input_ids=input_ids.unsqueeze(0), **one_row)
+        if hasattr(base, "embeddings_project"):
+            hidden = base.embeddings_project(hidden)
+        return hidden.squeeze(0)
+
+    def batch(self, rows: Sequence[Encoded]) -> dict[str, Tensor]:
+        """Rows of token ids as a batch that never was padded."""
+        lengths = torch.tensor([len(row) for row in rows])
+        tokens = int(lengths.sum())
+        found = {}
+        for name in rows[0].ids:
+            flat = chain.from_iterable(row.ids[name] for row in rows)
+            found[name] = torch.from_numpy(np.fromiter(flat, dtype=np.int64, count=tokens))
+        starts = (lengths.cumsum(0) - lengths).repeat_interleave(lengths, output_size=tokens)
+        found["position"] = torch.arange(tokens) - starts
+        found["position_ids"] = found["position"]
+        if self.walk.family in COUNTED:
+            embeddings: Any = self.walk.base.embeddings
+            real = found["input_ids"] != embeddings.padding_idx
+            before = real.cumsum(0) - real.cumsum(0)[starts] + real[starts].long()  # real ones of the row up to here
+            found["position_ids"] = before * real + embeddings.padding_idx
+        return found | {"lengths": lengths}
+
+    @property
+    def generation(self) -> int:
+        """A number that grows when layers are made anew."""
+        self._freshen()
+        return self._generation
+
+    def _freshen(self) -> None:
+        """Forget layers that were made from other weights."""
+        now = [(one.data_ptr(), _version(one)) for one, _ in self._copied]
+        if now != [then for _, then in self._copied]:
+            self._blocks, self._copied = {}, []
+            self._generation += 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_blocks": {}, "_copied": []}
+
+
+def _version(parameter: Tensor) -> int:
+    return 0 if parameter.is_inference() else parameter._version
+
+
+def _tolerance(walk: Walk) -> float:
+    return max(AGREED, 8 * torch.finfo(walk.stock.dtype).eps)

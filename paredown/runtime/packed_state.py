@@ -1,0 +1,234 @@
+"""A batch without padding: the tokens of all rows one after the other, in one [tokens, width] tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paredown.runtime.attention import attend
+from paredown.state import Pool, State, Tokens
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """Where the tokens of each row lie. Sizes are known on the host, so that nothing waits for the device."""
+
+    lengths: Tensor  # [rows]
+    tokens: int  # of all rows; the tensors may be longer, and nobody reads their end
+    longest: int  # at least the tokens of the longest row
+    memo: dict[Any, Any] = field(default_factory=dict, repr=False)  # what layers derive from positions, while they last
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @cached_property
+    def offsets(self) -> Tensor:
+        """[rows + 1] where each row begins, and the last one ends."""
+        return torch.nn.functional.pad(self.lengths.cumsum(0), (1, 0)).to(torch.int32)
+
+    @cached_property
+    def starts(self) -> Tensor:
+        """[rows] the index of each row's first token."""
+        return self.offsets[:-1].long()
+
+    @cached_property
+    def owner(self) -> Tensor:
+        """[tokens] the row of each token."""
+        rows = torch.arange(len(self), device=self.lengths.device)
+        return rows.repeat_interleave(self.lengths, output_size=self.tokens)
+
+    @cached_property
+    def within(self) -> Tensor:
+        """[tokens] the index of each token in its row."""
+        return torch.arange(self.tokens, device=self.lengths.device) - self.starts[self.owner]
+
+    @cached_property
+    def runs(self) -> list[tuple[int, int, int]]:
+        """(first token, rows, length) of neighbouring rows of one length; read on the host."""
+        found: list[tuple[int, int, int]] = []
+        at = 0
+        for length in self.lengths.tolist():
+            if found and found[-1][2] == length:
+                start, rows, _ = found[-1]
+                found[-1] = (start, rows + 1, length)
+            elif length:
+                found.append((at, 1, length))
+            at += length
+        return found
+
+    def index(self, rows: Tensor, into: Packing) -> Tensor:
+        """[tokens] of some rows, which lie as `into` says."""
+        return self.starts[rows][into.owner] + into.within
+
+
+@dataclass(frozen=True)
+class PackedTokens(Tokens):
+    hidden: Tensor  # [tokens, width]
+    packing: Packing
+    columns: int  # tokens of a row, where answers to each are padded
+
+    def each(self) -> Tensor:
+        return self.padded()[0]
+
+    def pooled(self, pool: Pool) -> Tensor:
+        if pool == "first":
+            return self._first()
+        # Summed in 32 bits or more: half precision overflows or forgets small terms in long texts.
+        wide = self.hidden.to(torch.promote_types(self.hidden.dtype, torch.float32))[: self.packing.tokens]
+        return torch.segment_reduce(wide, pool, lengths=self.packing.lengths, unsafe=True).to(self.hidden.dtype)
+
+    def _first(self) -> Tensor:
+        return self.hidden.index_select(0, self.packing.starts.clamp(max=len(self.hidden) - 1))
+
+    def map(self, function: Any) -> PackedTokens:
+        return PackedTokens(function(self.hidden), self.packing, self.columns)
+
+    def silenced(self) -> PackedTokens:
+        return self
+
+    def first(self) -> PackedTokens:
+        ones = torch.ones_like(self.packing.lengths)
+        return PackedTokens(self._first(), Packing(ones, len(ones), 1), 1)
+
+    def attend(self, query: PackedTokens, value: PackedTokens, heads: int, dropout: float) -> PackedTokens:
+        asking, keys, values = (one.hidden.unflatten(-1, (heads, -1)) for one in (query, self, value))
+        mixed = attend(asking, keys, values, query.packing, self.packing)
+        return PackedTokens(mixed.flatten(1), query.packing, query.columns)
+
+    def padded(self) -> tuple[Tensor, Tensor]:
+        packing = self.packing
+        hidden = self.hidden.new_zeros(len(packing), self.columns, self.hidden.shape[-1])
+        hidden[packing.owner, packing.within] = self.hidden[: packing.tokens]
+        positions = torch.arange(self.columns, device=hidden.device)
+        return hidden, positions < packing.lengths.unsqueeze(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedState(State):
+    """Tokens are [tokens], those of a row together."""
+
+    packing: Packing
+    columns: int  # tokens of the longest row that came: as wide as answers to each token are
+    whole: bool = True  # no row has lost a token
+    all_packing: Packing | None = None  # of the tokens that came, where those that were dropped are parked
+
+    token_facts = ("hidden", "position", "protected", "received")
+
+    def _partition(self, leave: Tensor, leaving: int) -> tuple[Tensor, Tensor]:
+        order = leave.to(torch.uint8).argsort(stable=True)  # nonzero would wait for the device
+        return order[: len(leave) - leaving], order[len(leave) - leaving :]
+
+    def _take(self, rows: Tensor, units: Tensor) -> PackedState:
+        packing = self._picked(self.packing, rows)
+        changes: dict[str, Any] = {"packing": packing, **self._gathered(self.packing.index(rows, packing))}
+        if self.parked is not None and self.all_packing is not None:
+            changes["all_packing"] = self._picked(self.all_packing, rows)
+            changes["parked"] = self.parked[self.all_packing.index(rows, changes["all_packing"])]
+        return super()._take(rows, units)._but(**changes)
+
+    def _picked(self, packing: Packing, rows: Tensor) -> Packing:
+        lengths = packing.lengths.index_select(0, rows)
+        if not len(rows):
+            return Packing(lengths, 0, 0)
+        tokens, longest = torch.stack([lengths.sum(), lengths.max()]).tolist()
+        return Packing(lengths, tokens, longest)
+
+    def _gathered(self, index: Tensor) -> dict[str, Any]:
+        """Facts of tokens, by their index."""
+        facts = {name: getattr(self, name) for name in self.token_facts}
+        return {name: None if value is None else value.index_select(0, index) for name, value in facts.items()}
+
+    @property
+    def free(self) -> Tensor:
+        held = self.position == 0
+        return ~(held if self.protected is None else held | self.protected)
+
+    def drop(self, keep: Tensor) -> PackedState:
+        keep = keep | ~self.free
+        lengths = torch.zeros_like(self.packing.lengths).index_add_(0, self.packing.owner, keep.long())
+        index = keep.nonzero().squeeze(1)
+        changes: dict[str, Any] = {"work": self._work(), "dropped_at": self.steps, "whole": False}
+        if self.each_token:
+            changes |= {"parked": self._everything(), "all_packing": self.all_packing or self.packing}
+        packing = Packing(lengths, len(index), min(self.packing.longest, len(index)))
+        return self._but(packing=packing, **self._gathered(index), **changes)
+
+    def _everything(self) -> Tensor:
+        """[all tokens, width]: every token's last state, dropped ones included."""
+        if self.parked is None or self.all_packing is None:
+            return self.hidden
+        everything = self.parked.clone()
+        everything[self.all_packing.starts[self.packing.owner] + self.position] = self.hidden
+        return everything
+
+    def tokens(self, all: bool = False) -> PackedTokens:
+        if all and self.parked is not None and self.all_packing is not None:
+            return PackedTokens(self._everything(), self.all_packing, self.columns)
+        return PackedTokens(self.hidden, self.packing, self.columns)
+
+    @property
+    def size(self) -> int:
+        return self.packing.tokens
+
+    def lengths(self) -> Tensor:
+        return self.packing.lengths
+
+    def rank(self, scores: Tensor) -> Tensor:
+        scores = scores.masked_fill(~self.free, float("inf"))
+        best = scores.argsort(descending=True, stable=True)
+        order = best[self.packing.owner[best].argsort(stable=True)]  # row after row, the best of each first
+        rank = torch.empty_like(order)
+        rank[order] = self.packing.within
+        return rank
+
+    def spread(self, values: Tensor) -> Tensor:
+        return values[self.packing.owner]
+
+    def _concat(self, states: Sequence[PackedState]) -> PackedState:
+        """Rows are ordered by length, so that those of one length lie together."""
+        parked = any(state.parked is not None for state in states)
+        alike = [
+            state._but(
+                work=state._work(),
+                dropped_at=state.steps,
+                parked=state._everything() if parked else None,
+                all_packing=(state.all_packing or state.packing) if parked else None,
+            )
+            for state in states
+        ]
+        together = self._but(
+            **self._joined(alike),
+            **{name: _strung([getattr(one, name) for one in alike]) for name in (*self.token_facts, "parked")},
+            packing=_strung_packings([one.packing for one in alike]),
+            all_packing=_strung_packings([one.all_packing for one in alike if one.all_packing]) if parked else None,
+            whole=all(state.whole for state in states),
+            columns=max(state.columns for state in states),
+        )
+        if self.group is not None or self.hidden.is_cuda:
+            return together
+        rows = together.packing.lengths.argsort(stable=True)
+        return together._reordered(rows)
+
+    def _reordered(self, rows: Tensor) -> PackedState:
+        packing = Packing(self.packing.lengths[rows], self.packing.tokens, self.packing.longest)
+        changes: dict[str, Any] = {"packing": packing, **self._gathered(self.packing.index(rows, packing))}
+        if self.all_packing is not None:
+            other = self.all_packing
+            changes["all_packing"] = Packing(other.lengths[rows], other.tokens, other.longest)
+            if self.parked is not None:
+                changes["parked"] = self.parked[other.index(rows, changes["all_packing"])]
+        return super()._take(rows, rows)._but(**changes)
+
+
+def _strung(values: Sequence[Tensor | None]) -> Tensor | None:
+    return None if values[0] is None else torch.cat([value for value in values if value is not None])
+
+
+def _strung_packings(layouts: Sequence[Packing]) -> Packing:
+    lengths = torch.cat([packing.lengths for packing in layouts])
+    return Packing(lengths, sum(packing.tokens for packing in layouts), max(packing.longest for packing in layouts))
