@@ -6,7 +6,7 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help test demo lint format types tests families clean
+.PHONY: help test demo lint format types tests thorough families clean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -29,7 +29,10 @@ types: .venv/stamp ## mypy
 	$(BIN)/mypy
 
 tests: .venv/stamp ## pytest on two processes
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+thorough: .venv/stamp ## pytest on every combination, with five times the random examples
+	$(BIN)/python -m pytest -n 2 --dist worksteal --thorough
 
 families: .venv/stamp ## survey again which encoder families can be walked (docs/families.*)
 	$(BIN)/python -m benchmarks.families

@@ -22,7 +22,7 @@ from tests.contracts.reducer_settings import all_reducers, with_selectors
 from tests.families import adaptive, batch, tiny, walked
 from tests.placement import close
 
-LONG = 512
+LONG = 256
 COMPUTED = {  # rotary, relative or sinusoidal
     *("deberta", "deberta-v2", "esm", "esmc", "eurobert", "gte", "jina_embeddings_v3", "modernbert", "nomic_bert"),
     *("roformer", "ultrabert"),
@@ -41,7 +41,7 @@ def test_every_table_grows(family: str) -> None:
     assert torch.equal(model.answer(inputs).logits, before)  # to the bit
     again = AdaptiveModel(model.stock, None, model.kind)  # it walks, as adoption checks
     assert again.walk.drops_tokens == model.walk.drops_tokens
-    long = model.answer(batch(99, [LONG, 350])).logits
+    long = model.answer(batch(99, [LONG, 150])).logits
     assert bool(long.isfinite().all()) and not can_read(model.stock, LONG + 1)
     assert model.config.max_position_embeddings == LONG + known.first
 

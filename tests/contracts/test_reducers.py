@@ -22,6 +22,7 @@ from paredown.errors import BadPlan, BadSetting
 from paredown.registry import reducers
 from tests.contracts.reducer_settings import all_reducers, choosing, with_selectors
 from tests.families import EVERY_TOKEN, EXACT, adaptive, batch, tiny, walked
+from tests.grids import combinations
 from tests.walking import through
 
 LENGTHS = [14, 3, 30, 1, 9]
@@ -110,8 +111,7 @@ def test_chooses_where_it_says(reducer: Any) -> None:
     assert reducer.layers is not None or chosen == (1, 2)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("family", walked(EXACT))
+@pytest.mark.parametrize("family, dtype", combinations(walked(EXACT), (torch.float16, torch.bfloat16)))
 def test_tokens_go_from_models_that_were_made_shorter_too(family: str, dtype: torch.dtype) -> None:
     model, plan = with_selectors(adaptive(family)), Plan(reduce="fixed_share:0.5")
     inputs = batch(99, LENGTHS)
@@ -154,24 +154,25 @@ def test_attention_that_is_computed_otherwise_is_refused(monkeypatch: pytest.Mon
 # Watching attention
 
 
-def watched() -> list[Any]:
-    shown = [family for family in walked(EXACT) if adaptive(family, head=None).walk.shows_attention]
-    assert {"bert", "distilbert", "modernbert", "roberta", "albert", "electra"} <= set(shown)
-    return shown
+def test_the_usual_families_show_their_attention() -> None:
+    for family in ("bert", "distilbert", "modernbert", "roberta", "albert", "electra"):
+        assert adaptive(family, head=None).walk.shows_attention
 
 
+@pytest.mark.parametrize("family, attention", combinations(walked(EXACT), ("sdpa", "eager")))
 @torch.no_grad()
-def test_a_watched_layer_says_what_it_always_says() -> None:
-    for family in watched():
-        for implementation in ("sdpa", "eager") if adaptive(family).stock._supports_sdpa else ("eager",):
-            walk = adaptive(family, head=None, attn_implementation=implementation).walk
-            state = walk.embed(batch(99, LENGTHS, width=33), joinable=True)
-            for layer in range(len(walk.layers)):
-                plain, state = through(walk, state, [layer]), through(walk, state, [layer], watch=True)
-                assert torch.equal(plain.hidden, state.hidden) and plain.received is None
-                received = state.received
-                assert received is not None and not received[~state.mask].any()
-                assert torch.allclose(received.sum(1), torch.tensor(LENGTHS).float(), atol=1e-4)  # 1 is average
+def test_a_watched_layer_says_what_it_always_says(family: str, attention: str) -> None:
+    usual = adaptive(family, head=None)
+    if not usual.walk.shows_attention or not (usual.stock._supports_sdpa or attention == "eager"):
+        return
+    walk = adaptive(family, head=None, attn_implementation=attention).walk
+    state = walk.embed(batch(99, LENGTHS, width=33), joinable=True)
+    for layer in range(len(walk.layers)):
+        plain, state = through(walk, state, [layer]), through(walk, state, [layer], watch=True)
+        assert torch.equal(plain.hidden, state.hidden) and plain.received is None
+        received = state.received
+        assert received is not None and not received[~state.mask].any()
+        assert torch.allclose(received.sum(1), torch.tensor(LENGTHS).float(), atol=1e-4)  # 1 is average
 
 
 @torch.no_grad()

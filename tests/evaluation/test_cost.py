@@ -20,6 +20,7 @@ from paredown.registry import answers, exits, heads, reducers
 from tests.contracts.reducer_settings import all_reducers, with_selectors
 from tests.evaluation.made import encoded, sst2
 from tests.families import adaptive, tiny, walked
+from tests.grids import combinations
 from tests.properties.test_tokens import Sieve
 
 
@@ -77,8 +78,7 @@ def test_the_stock_model_costs_what_torch_counts(family: str) -> None:
 FAMILIES = ("bert", "roberta", "distilbert", "electra", "albert", "modernbert", "mpnet", "deberta-v2")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("kind", ["single_label", "token_label"])
+@pytest.mark.parametrize("family, kind", combinations(FAMILIES, ("single_label", "token_label")))
 def test_leaving_early_costs_what_torch_counts(family: str, kind: str) -> None:
     """Every layer and every head on the way, counted by torch while a row of a length never measured walks there."""
     for head in heads.names() if family == "bert" else ["attention"]:
@@ -106,10 +106,10 @@ def test_a_layer_of_bert_base() -> None:
 
 
 def test_counting_leaves_the_model_as_it_was() -> None:
-    model = adaptive("bert").train()
-    model.stock.set_attn_implementation("flex_attention")
-    Cost.of(model)
-    assert model.config._attn_implementation == "flex_attention"
+    for attention in ("eager", "sdpa"):
+        model = adaptive("bert", attn_implementation=attention).train()
+        Cost.of(model)
+        assert model.config._attn_implementation == attention
     assert all(module.training for module in model.modules())
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -187,12 +187,12 @@ def test_watching_attention_is_counted_where_it_is_work() -> None:
     assert Cost.of(fused, plan).selectors == {2: Work()} and Cost.of(fused).watching == {}
 
 
-@pytest.mark.parametrize("reducer", all_reducers(), ids=str)
-@pytest.mark.parametrize(
-    ("family", "attention"),
-    [("bert", "eager"), ("bert", "sdpa"), ("modernbert", "sdpa"), ("distilbert", "eager"), ("roberta", "sdpa")],
-)
-def test_a_row_costs_what_torch_counts_while_its_tokens_go(family: str, reducer: Any, attention: str) -> None:
+READ = [("bert", "eager"), ("bert", "sdpa"), ("modernbert", "sdpa"), ("distilbert", "eager"), ("roberta", "sdpa")]
+
+
+@pytest.mark.parametrize("reducer, read", combinations(all_reducers(), READ, times=2))
+def test_a_row_costs_what_torch_counts_while_its_tokens_go(reducer: Any, read: tuple[str, str]) -> None:
+    family, attention = read
     model = with_selectors(adaptive(family, tokenizer=Padding(), attn_implementation=attention))
     plan, tokens = Plan(exit="at_layer:3", reduce=reducer), 29
     model.route(plan)  # looks at the attention of a first row
@@ -204,8 +204,9 @@ def test_a_row_costs_what_torch_counts_while_its_tokens_go(family: str, reducer:
     assert int(seen.tokens[0, 2]) < tokens
 
 
-@pytest.mark.parametrize("reducer", [None, "selector:0.5", "attention:1"])
-@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert"])
+@pytest.mark.parametrize(
+    "family, reducer", combinations(("bert", "distilbert", "modernbert"), (None, "selector:0.5", "attention:1"))
+)
 def test_a_question_costs_what_torch_counts_for_its_options(family: str, reducer: str | None) -> None:
     """One by one, because padding is not counted and work grows with the square of the length."""
     model = with_selectors(adaptive(family, "choice", tokenizer=Padding(), attn_implementation="eager"))

@@ -58,7 +58,7 @@ def test_a_replay_is_the_answer(kind: str, rule: Any) -> None:
     depths: Counter = Counter()
     close = []
 
-    @settings(max_examples=max(5, settings.default.max_examples // 50))
+    @settings(max_examples=max(3, settings.default.max_examples // 50))
     @given(
         family=st.sampled_from(FAMILIES),
         speed=st.floats(0.05, 1),
@@ -66,8 +66,7 @@ def test_a_replay_is_the_answer(kind: str, rule: Any) -> None:
         seed=st.integers(0, 9999),
     )
     @example(family="bert", speed=1.0, lengths=list(range(1, 25)), seed=0)
-    @example(family="albert", speed=1.0, lengths=list(range(1, 25)), seed=3)
-    @example(family="bert", speed=0.5, lengths=list(range(1, 17)), seed=1)
+    @example(family="albert", speed=1.0, lengths=list(range(1, 13)), seed=3)
     @example(family="bert", speed=0.3, lengths=list(range(1, 17)), seed=2)
     @example(family="modernbert", speed=0.5, lengths=list(range(1, 17)), seed=1)
     def check(family: str, speed: float, lengths: list[int], seed: int) -> None:

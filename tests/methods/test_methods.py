@@ -20,6 +20,7 @@ from paredown.methods._stage import Progress
 from paredown.model import AdaptiveModel
 from paredown.registry import answers, methods
 from tests.families import outputs
+from tests.grids import combinations
 
 LAYERS = 4
 START = Progress(0, 10)
@@ -183,8 +184,7 @@ def test_label_smoothing_is_the_published_one():
         answers.make("regression").loss(torch.zeros(2, 1), torch.zeros(2, 1), 0.1)
 
 
-@pytest.mark.parametrize("kind", answers.names())
-@pytest.mark.parametrize("name", [*methods.names(), *methods.aliases()])
+@pytest.mark.parametrize("name, kind", combinations([*methods.names(), *methods.aliases()], answers.names(), times=3))
 def test_every_method_trains_every_kind_of_answer(name, kind):
     model, data = tiny(kind, labels=outputs(kind)), batch(kind)
     method = methods.make(name)

@@ -240,7 +240,7 @@ def test_stages_and_who_learns() -> None:
     assert [stage.unlabelled for stage in priced] == [False, True] and str(Plan(reduce=priced[0].reduce).reduce)
 
 
-@pytest.mark.parametrize("keep", [0.4, 0.7])
+@pytest.mark.parametrize("keep", [pytest.param(0.4, marks=pytest.mark.thorough), 0.7])
 def test_the_kept_share_comes_to_the_target(keep: float, tmp_path: Path) -> None:
     model = tiny(layers=4, dropout=0.0)
     settings = {**QUICK, "policy_epochs": 5, "joint_epochs": 4, "selector_lr": 3e-3, "batch_size": 16}
@@ -257,6 +257,7 @@ def test_what_is_kept_in_use_is_measured_without_chance() -> None:
     torch.testing.assert_close(length * (1 + shares[:, 0] + 2 * shares[:, 1]), answer.tokens.float())
 
 
+@pytest.mark.usefixtures("deterministic")
 def test_a_price_on_its_way_resumes_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     method = TokenPolicy(**QUICK, init_epochs=1, target_speedup=1.5)
     whole = run(tmp_path / "whole", [method])

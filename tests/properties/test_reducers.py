@@ -26,6 +26,7 @@ from tests import placement
 from tests.contracts.reducer_settings import all_reducers, choosing, with_selectors
 from tests.evaluation.made import encoded
 from tests.families import adaptive, batch
+from tests.grids import combinations
 from tests.properties.asked import asked, own, picked
 from tests.properties.test_tokens import LENGTHS, row
 
@@ -94,18 +95,12 @@ class Compared:
         return self
 
 
-def combinations() -> list[Any]:
-    """Every reducer with every kind of answer."""
-    return [
-        pytest.param(reducer, kind, id=f"{reducer}-{kind}") for reducer in all_reducers() for kind in answers.names()
-    ]
-
-
-@pytest.mark.parametrize("reducer, kind", combinations())
+@pytest.mark.parametrize("kind", answers.names())
+@pytest.mark.parametrize("reducer", all_reducers(), ids=str)
 def test_tokens_are_chosen_without_neighbours(reducer: Any, kind: str) -> None:
     seen = Compared()
 
-    @settings(max_examples=max(5, settings.default.max_examples // 30))
+    @settings(max_examples=max(3, settings.default.max_examples // 30))
     @given(
         family=st.sampled_from(SHOWN if reducer.reads_attention else FAMILIES),
         exit=st.none() | st.sampled_from(RULES.get(kind, RULES[""])),
@@ -191,8 +186,7 @@ def test_work_is_counted_as_it_is_done(reducer: Any) -> None:
         assert chosen == before  # a selector looks at all that the layer before had
 
 
-@pytest.mark.parametrize("kind", answers.names())
-@pytest.mark.parametrize("reducer", all_reducers(), ids=str)
+@pytest.mark.parametrize("reducer, kind", combinations(all_reducers(), answers.names(), times=2))
 def test_replaying_a_record_is_answering(reducer: Any, kind: str, tokenizer: Any) -> None:
     model = with_selectors(adaptive("bert", kind, tokenizer=tokenizer))
     rows = encoded(kind, LENGTHS)
@@ -227,10 +221,10 @@ def theseus(tokenizer: Any = None) -> AdaptiveModel:
     return with_selectors(model)
 
 
-@pytest.mark.parametrize(
-    "reducer", ["selector:0.5", "fixed_share:0.5", "fixed_share:0.5,score=attention", "attention:1"]
-)
-@pytest.mark.parametrize("depth", [None, (0, 1, 3), (6, 7, 8), (0, 7, 4, 8)], ids=str)
+REDUCERS = ("selector:0.5", "fixed_share:0.5", "fixed_share:0.5,score=attention", "attention:1")
+
+
+@pytest.mark.parametrize("reducer, depth", combinations(REDUCERS, (None, (0, 1, 3), (6, 7, 8), (0, 7, 4, 8)), times=2))
 def test_depth_exit_and_tokens_compose(
     reducer: str, depth: tuple[int, ...] | None, tmp_path: Path, tokenizer: Any
 ) -> None:

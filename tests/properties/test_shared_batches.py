@@ -19,10 +19,12 @@ from paredown.state import Answer, State
 from tests.contracts.exit_settings import all_rules
 from tests.contracts.reducer_settings import with_selectors
 from tests.families import EVERY_TOKEN, EXACT, adaptive, batch, walked
+from tests.grids import combinations
 from tests.properties.asked import asked, own, picked
 
 CLOSE = 1e-9  # in 64 bits
 LENGTHS = [14, 3, 9, 1, 30, 8]
+PLANS = [Plan(), Plan(exit="entropy:0.8"), Plan(exit="patience:1", reduce="selector:0.5")]
 KINDS = [kind for kind in answers.names() if kind != "regression"]
 
 
@@ -40,7 +42,7 @@ def double(family: str, kind: str = "single_label", head: str = "pooler") -> Ada
 
 @given(speeds=st.lists(st.floats(0, 1), min_size=len(LENGTHS), max_size=len(LENGTHS)), seed=st.integers(0, 99))
 @pytest.mark.parametrize("rule", all_rules(), ids=str)
-@settings(max_examples=15)
+@settings(max_examples=max(5, settings.default.max_examples // 20))
 def test_every_row_may_have_a_bound_of_its_own(rule: Any, speeds: list[float], seed: int) -> None:
     numbers = getattr(rule, "tolerance", None) is not None
     model = double("bert", "regression" if numbers else "single_label")
@@ -99,10 +101,7 @@ def assert_same(alone: Answer, together: Answer, row: int) -> None:
     assert (alone.logits[0] - together.logits[row]).abs().max() <= CLOSE
 
 
-@pytest.mark.parametrize(
-    "plan", [Plan(), Plan(exit="entropy:0.8"), Plan(exit="patience:1", reduce="selector:0.5")], ids=str
-)
-@pytest.mark.parametrize("family", walked(EXACT))
+@pytest.mark.parametrize("family, plan", combinations(walked(EXACT), PLANS))
 @torch.no_grad()
 def test_rows_of_two_batches_go_on_together(family: str, plan: Plan) -> None:
     model = with_selectors(double(family))
@@ -133,7 +132,7 @@ def test_families_that_keep_every_token_join_batches_of_one_width(family: str) -
 )
 @pytest.mark.parametrize("reduce", [None, "selector:0.5"])
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=8)
+@settings(max_examples=max(4, settings.default.max_examples // 40))
 @torch.no_grad()
 def test_units_of_several_batches_go_on_together(
     kind: str, reduce: str | None, lengths: list[list[int]], step: int, seed: int

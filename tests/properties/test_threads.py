@@ -25,7 +25,7 @@ PLANS = [
     Plan(reduce="attention:1"),
     Plan(exit="entropy:0.9", reduce="fixed_share:0.5,score=attention"),
 ]
-THREADS, CALLS = 8, 200
+THREADS, CALLS = 8, 60
 
 
 def batches(number: int) -> list[dict[str, torch.Tensor]]:
