@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -251,22 +251,21 @@ class AdaptiveModel(ForPipelines, Network):
         """Predictions for texts, pairs, questions or a dataset, in the order they came, as a plan says (default: the
         model's own), or the model's own at a speed; a list has one plan or speed for each of them. `settings` are
         those of the model's kind of answer. At most `batch_size` rows run at once; None: as many as suit the device."""
+        job = self.prepare(inputs, plan, max_length, speed, **settings)
+        return self.executor.predict(job, batch_size)
+
+    def prepare(
+        self,
+        inputs: Any,
+        plan: Plan | Sequence[Plan] | None = None,
+        max_length: int | None = None,
+        speed: float | Sequence[float] | None = None,
+        **settings: Any,
+    ) -> Any:
+        """The part of `predict` that no device is needed for; another thread may do it ahead."""
         kind = self.kind.but(**settings)
         units = kind.unlabelled(kind.units(inputs))
-        plans = self._plans(plan, speed, len(units))
-        rows = kind.encode(self.tokenizer, units, self.labels, kind.row_length(self, max_length))
-        by_unit = kind.by_unit(rows)
-        route_of = {plan: self.route(plan) for plan in dict.fromkeys(plans)}
-        routes = {index: route_of[plan] for plan, indexes in zip(plans, by_unit, strict=True) for index in indexes}
-        answers = self._answers(rows, [routes[index] for index in range(len(rows))], batch_size)
-        units_rows = [[rows[index] for index in indexes] for indexes in by_unit]
-        found = [[answers[index] for index in indexes] for indexes in by_unit]
-        logits = [[answer[0] for answer in unit] for unit in found]
-        predictions = kind.decode_units(units_rows, logits, self.labels)
-        return [
-            replace(one, layers=sum(its[1] for its in unit), tokens=sum(its[2] for its in unit), windows=len(unit))
-            for one, unit in zip(predictions, found, strict=True)
-        ]
+        return self.executor.job(kind, units, self._plans(plan, speed, len(units)), max_length)
 
     def _plans(self, plan: Any, speed: Any, units: int) -> list[Plan]:
         """The plan of each unit."""
@@ -281,12 +280,3 @@ class AdaptiveModel(ForPipelines, Network):
         each = given if several else [given]
         plans = [Plan.of(one) if speed is None else self.at_speed(one) for one in each]
         return plans if several else plans * units
-
-    def _answers(
-        self, rows: Sequence[Encoded], routes: Sequence[Route], batch_size: int | None
-    ) -> dict[int, tuple[Tensor, int, int]]:
-        """Logits without padding, layers and tokens of every row, by its index."""
-        stream = self.executor.stream(batch_size)
-        stream.put(rows, routes)
-        stream.finish()
-        return {number: answer for number, *answer in stream.take()}

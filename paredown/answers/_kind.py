@@ -33,7 +33,7 @@ from paredown.answers._rows import (
     number_of,
     pairs_of,
     row_of,
-    token_ids,
+    token_rows,
 )
 from paredown.errors import BadInput, BadPlan, BadSetting
 from paredown.registry import answers
@@ -112,11 +112,8 @@ class Kind(ABC):
         if not all(isinstance(row.text, str) for row in units):
             raise BadInput(f"{self.name} answers one text at a time; a list of words is for token_label")
         limit = max_length or self.usual_length(tokenizer)
-        tokens = tokenizer([row.text for row in units], pairs_of(units), truncation=True, max_length=limit)
-        return [
-            Encoded(token_ids(tokens, index), self.label_number(row.label, labels, index))
-            for index, row in enumerate(units)
-        ]
+        ids = token_rows(tokenizer, [row.text for row in units], pairs_of(units), limit)
+        return [Encoded(ids[index], self.label_number(row.label, labels, index)) for index, row in enumerate(units)]
 
     def rows(self, model: Any, inputs: Any, max_length: int | None = None) -> list[Encoded]:
         """What a model reads of inputs; rows that are token ids already stay as they are."""

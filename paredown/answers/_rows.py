@@ -148,6 +148,31 @@ def pairs_of(rows: Sequence[Row]) -> list[str | None] | None:
     return [row.pair for row in rows]
 
 
+def token_rows(
+    tokenizer: Any, texts: Sequence[str], pairs: Sequence[str | None] | None, limit: int
+) -> list[dict[str, list[int]]]:
+    """The token ids of every text, cut at `limit`, with no more around them than the encoder reads: what a tokenizer
+    returns takes longer to build than the ids."""
+    if not getattr(tokenizer, "is_fast", False):
+        tokens = tokenizer(list(texts), pairs, truncation=True, max_length=limit)
+        return [token_ids(tokens, index) for index in range(len(texts))]
+    from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy  # which takes seconds
+
+    tokenizer.set_truncation_and_padding(
+        padding_strategy=PaddingStrategy.DO_NOT_PAD,
+        truncation_strategy=TruncationStrategy.LONGEST_FIRST,
+        max_length=limit,
+        stride=0,
+        pad_to_multiple_of=None,
+        padding_side=None,
+    )
+    inputs = list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
+    found = tokenizer.backend_tokenizer.encode_batch_fast(inputs, add_special_tokens=True)
+    if "token_type_ids" not in tokenizer.model_input_names:
+        return [{"input_ids": one.ids} for one in found]
+    return [{"input_ids": one.ids, "token_type_ids": one.type_ids} for one in found]
+
+
 def token_ids(tokens: Any, index: int) -> dict[str, list[int]]:
     """What the encoder reads of a row, out of what a tokenizer returned for several."""
     return {name: tokens[name][index] for name in ("input_ids", "token_type_ids") if name in tokens}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
@@ -42,8 +43,8 @@ from paredown.system.saving import sha256
 from paredown.system.signals import Signals
 from paredown.tasks.race import letter
 
-BATCHES = 32  # between two writes, where their size is given
-CHUNK = {"cpu": 1024, "cuda": 32768}  # rows, where it is not
+CHUNK = 32  # batches between two writes
+BATCH = {"cpu": 32, "cuda": 1024}  # rows of a batch in that sense, where nobody says
 SHORTEST = 8  # tokens: room for the special ones and some text
 
 Option = typer.Option
@@ -148,35 +149,57 @@ class _Run:
         return Shape(self.model.kind, tuple(self.model.labels), self.task is not None, self.source.kept)
 
     def to_the_end(self, out: Outgoing, signals: Signals, show: Callable[[Done], None]) -> None:
-        """Chunk after chunk; a signal lets the chunk at work be finished, and drops one that is still being read."""
-        while True:
-            chunk: list[Incoming] = []
-            if signals.asked is None:
-                signals.finish(partial(self._read_into, chunk))
-            if signals.asked is not None:
-                how = "run it again, without --restart, to go on" if out.resumes else "a pipe cannot go on from there"
-                raise Interrupted(f"stopped after {out.done.rows:,} rows; {how}", signals.asked)
-            if not chunk:
-                return
-            out.write(*self.answer(chunk, out.done))
-            show(out.done)
+        """Chunk after chunk; the next one is read and tokenised while one runs. A signal lets the chunk at work be
+        finished, and drops those that are still being read."""
+        with ThreadPoolExecutor(1) as ahead:
+            ready: tuple[list[Incoming], Any] | None = None
+            while True:
+                chunk: list[Incoming] = []
+                problem: BaseException | None = None
+                if signals.asked is None:
+                    try:
+                        signals.finish(partial(self._read_into, chunk))
+                    except Exception as error:  # what was read before it is answered first
+                        problem = error
+                if signals.asked is not None:
+                    raise self._interrupted(out, signals.asked)
+                following = (chunk, ahead.submit(self._prepare, chunk)) if chunk and problem is None else None
+                if ready is not None:
+                    out.write(*self.answer(*ready, out.done))
+                    show(out.done)
+                if problem is not None:
+                    raise problem
+                if following is None:
+                    return
+                ready = following
+
+    def _interrupted(self, out: Outgoing, number: int) -> Interrupted:
+        how = "run it again, without --restart, to go on" if out.resumes else "a pipe cannot go on from there"
+        return Interrupted(f"stopped after {out.done.rows:,} rows; {how}", number)
 
     def _read_into(self, chunk: list[Incoming]) -> None:
         chunk += self.source.take(self.chunk)
 
+    def _prepare(self, chunk: list[Incoming]) -> Any:
+        rows = [one.row for one in chunk if one.row is not None]
+        if len(rows) < len(chunk) and not self.skip_bad_rows:
+            return None  # `answer` will say why
+        return self.model.prepare(rows, self.plan, self.max_length, **self.settings)
+
     @property
     def chunk(self) -> int:
         """Rows between two writes."""
-        return BATCHES * self.batch_size if self.batch_size else CHUNK[self.model.device.type]
+        return CHUNK * (self.batch_size or BATCH[self.model.device.type])
 
-    def answer(self, chunk: list[Incoming], before: Done) -> tuple[list[Record], Done]:
+    def answer(self, chunk: list[Incoming], prepared: Future[Any], before: Done) -> tuple[list[Record], Done]:
         """The records of some rows, and how far that brings the run."""
         bad = [one for one in chunk if one.row is None]
         if bad and not self.skip_bad_rows:
             more = f"; and {len(bad) - 1} more up to {self.source.unit} {bad[-1].line}" if len(bad) > 1 else ""
             hint = "--skip-bad-rows gives such rows an error in place of a label"
             raise BadInput(f"{self.source.where(bad[0])}: {bad[0].error}{more} ({hint})")
-        predictions = iter(self._predict([one.row for one in chunk if one.row is not None], before.rows))
+        rows = [one.row for one in chunk if one.row is not None]
+        predictions = iter(self._predict(rows, prepared.result(), before.rows))
         records, layers, digest, kept = [], before.layers, before.digest, self.shape.kept
         for index, one in enumerate(chunk, before.rows):
             digest = one.chained(digest)
@@ -190,9 +213,9 @@ class _Run:
         done = Done(before.rows + len(chunk), before.bytes, digest, layers, before.bad + len(bad))
         return records, done
 
-    def _predict(self, rows: list[Any], first: int) -> list[Record]:
+    def _predict(self, rows: list[Any], job: Any, first: int) -> list[Record]:
         try:
-            predictions = self.model.predict(rows, self.plan, self.batch_size, self.max_length, **self.settings)
+            predictions = self.model.executor.predict(job, self.batch_size)
             return [self._record(*pair) for pair in zip(rows, predictions, strict=True)]
         except NonFiniteAnswer as error:
             raise NonFiniteAnswer(f"{error}, counted from 0 at row {first} of {self.source.name}") from None

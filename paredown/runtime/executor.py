@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from paredown.route import Route
+from paredown.runtime.job import Job
 from paredown.runtime.runner import Runner
 from paredown.runtime.stream import Stream
 from paredown.state import Answer
 
 if TYPE_CHECKING:
+    from paredown.answers import Kind, Prediction
     from paredown.model import AdaptiveModel
+    from paredown.plan import Plan
 
 MOST_RUNNERS = 32  # that are kept; on a GPU each has graphs
 ROWS = 32  # of a padded batch, where nobody says
@@ -38,6 +42,15 @@ class Executor:
 
     def answer(self, route: Route, batch: dict[str, Tensor], bounds: Tensor | None = None) -> Answer:
         return self.runner(route).answer(batch, bounds)
+
+    def job(self, kind: Kind, units: Sequence[Any], plans: Sequence[Plan], max_length: int | None = None) -> Job:
+        return Job.of(self.model, kind, units, plans, max_length)
+
+    def predict(self, job: Job, batch_size: int | None = None) -> list[Prediction]:
+        stream = self.stream(batch_size)
+        stream.put(job.rows, job.routes)
+        stream.finish()
+        return job.predictions({number: (logits, layers, tokens) for number, logits, layers, tokens in stream.take()})
 
     def stream(self, batch_size: int | None = None) -> Stream:
         """Where rows go in and answers come out. `batch_size` rows at most run at once; None: what suits the device."""

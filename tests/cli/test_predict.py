@@ -233,14 +233,14 @@ def test_a_signal_ends_it_after_the_chunk(
 ) -> None:
     whole, out = tmp_path / "whole.parquet", tmp_path / "out.parquet"
     assert run(bundle, rows, whole, *FAST) == 0
-    real = AdaptiveModel.predict
+    real = Executor.predict
 
     def stop(*args: Any, **kwargs: Any) -> Any:
         signal.raise_signal(number)
         return real(*args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(AdaptiveModel, "predict", stop)
+        patch.setattr(Executor, "predict", stop)
         assert run(bundle, rows, out, *FAST) == 128 + number
     assert "stopped after 64 rows; run it again, without --restart, to go on" in capsys.readouterr().err
     assert run(bundle, rows, out, *FAST) == 0
@@ -291,7 +291,7 @@ def test_two_runs_do_not_write_one_file(
     bundle: Path, rows: Path, tmp_path: Path, capsys: Any, monkeypatch: Any
 ) -> None:
     out = tmp_path / "out.jsonl"
-    real = AdaptiveModel.predict
+    real = Executor.predict
     codes: list[int] = []
 
     def meanwhile(*args: Any, **kwargs: Any) -> Any:
@@ -300,7 +300,7 @@ def test_two_runs_do_not_write_one_file(
             codes.append(run(bundle, rows, out, *FAST))
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(AdaptiveModel, "predict", meanwhile)
+    monkeypatch.setattr(Executor, "predict", meanwhile)
     assert run(bundle, rows, out, *FAST) == 0
     assert codes[1] == 1 and "another run is writing" in capsys.readouterr().err
     assert [one["row"] for one in records(out)] == list(range(ROWS))

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from paredown.answers._rows import token_rows
 from paredown.errors import BadSetting
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
@@ -186,3 +187,13 @@ def test_units_that_settle_leave_with_the_answer_they_had() -> None:
         found = Runner(model, model.route(plan), every)
         with torch.inference_mode():
             same(model, inputs, wanted, found.answer(inputs))
+
+
+def test_token_ids_are_those_of_the_tokenizer(tokenizer: Any) -> None:
+    """Ids are taken from the tokenizer's core, without what it builds around them."""
+    texts = ["a film", "", "good " * 40, "the [SEP] of it all"]
+    for pairs in (None, ["b", "c d " * 30, "", "e"]):
+        wanted = tokenizer(texts, pairs, truncation=True, max_length=16)
+        found = token_rows(tokenizer, texts, pairs, 16)
+        assert [one["input_ids"] for one in found] == wanted["input_ids"]
+        assert [one.get("token_type_ids") for one in found] == wanted.get("token_type_ids", [None] * len(texts))
