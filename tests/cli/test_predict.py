@@ -21,6 +21,7 @@ from paredown import AdaptiveModel
 from paredown.cli import main
 from paredown.cli import predict as command
 from paredown.cli._outgoing import ToFile, progress_of
+from paredown.runtime.executor import Executor
 from tests.cli.running import records, start
 from tests.conftest import WORDS
 from tests.families import adaptive
