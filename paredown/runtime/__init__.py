@@ -13,7 +13,7 @@ from paredown.runtime.packed import Packed
 if TYPE_CHECKING:
     from paredown.model import AdaptiveModel
 
-__all__ = ["AutoRuntime", "Executor", "PackedRuntime", "ReferenceRuntime"]
+__all__ = ["AutoRuntime", "Executor", "Int8Runtime", "PackedRuntime", "ReferenceRuntime"]
 
 
 @runtimes.register("reference")
@@ -33,6 +33,20 @@ class PackedRuntime:
 
     def start(self, model: AdaptiveModel) -> Executor:
         model.backend = Packed(model.walk)
+        return Executor(model, self.name, packed=True)  # type: ignore[attr-defined]
+
+
+@runtimes.register("int8")
+@dataclass(frozen=True)
+class Int8Runtime:
+    """The packed runtime on a CPU, with linear maps in eight bits: faster, and near."""
+
+    kernel: str | None = None  # fbgemm, onednn or onnxruntime; None: the fastest on this machine
+
+    def start(self, model: AdaptiveModel) -> Executor:
+        from paredown.runtime.int8 import Int8
+
+        model.backend = Int8(model.walk, kernel=self.kernel)
         return Executor(model, self.name, packed=True)  # type: ignore[attr-defined]
 
 

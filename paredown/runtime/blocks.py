@@ -37,6 +37,11 @@ class Dense:
     def __call__(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, self.weight, self.bias)
 
+    @property
+    def sources(self) -> tuple[Tensor, ...]:
+        """The parameters that it computes with."""
+        return self.copied or tuple(one for one in (self.weight, self.bias) if one is not None)
+
 
 @dataclass(frozen=True, eq=False)
 class Norm:
@@ -56,12 +61,13 @@ class Norm:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """The attention that both sorts of layers share."""
+    """What both sorts of layers share."""
 
     qkv: Dense  # [tokens, width] -> [tokens, 3 * attention heads * size]
     output: Dense
     heads: int
     distances: Distances | None
+    feed_forward: FeedForward | Gated
 
     def mixed(self, hidden: Tensor, state: PackedState, watched: bool) -> tuple[Tensor, Tensor | None]:
         """What every token finds among those of its row, and the attention it receives."""
@@ -88,7 +94,6 @@ class PostNorm(Block):
     """BERT's: what attention and feed-forward find is added to what came, and normalised."""
 
     attention_norm: Norm
-    feed_forward: Map
     output_norm: Norm
 
     def __call__(self, state: PackedState, watched: bool) -> tuple[Tensor, Tensor | None]:
@@ -103,7 +108,6 @@ class PreNorm(Block):
 
     attention_norm: Map
     feed_forward_norm: Map
-    feed_forward: Map
     frequencies: Tensor  # [size / 2]
     scaling: float
 
@@ -137,10 +141,10 @@ class FeedForward:
     down: Dense
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        bias = self.up.bias
-        if hidden.is_cuda and hidden.dtype in HALF and bias is not None and isinstance(self.activation, GELUActivation):
+        gelu = isinstance(self.activation, GELUActivation)
+        if hidden.is_cuda and hidden.dtype in HALF and gelu and self.up.bias is not None:
             # The product applies it by tanh, which is nearer to the exact GELU than 16 bits are.
-            return self.down(torch._addmm_activation(bias, hidden, self.up.weight.t(), use_gelu=True))
+            return self.down(torch._addmm_activation(self.up.bias, hidden, self.up.weight.t(), use_gelu=True))
         return self.down(self.activation(self.up(hidden)))
 
 
@@ -167,10 +171,10 @@ def bert_block(layer: Any, base: Any) -> PostNorm:
         Dense.of(out.dense),
         own.num_attention_heads,
         None,
-        Norm(out.LayerNorm),
         FeedForward(
             Dense.of(layer.intermediate.dense), layer.intermediate.intermediate_act_fn, Dense.of(layer.output.dense)
         ),
+        Norm(out.LayerNorm),
         Norm(layer.output.LayerNorm),
     )
 
@@ -182,8 +186,8 @@ def distilbert_block(layer: Any, base: Any) -> PostNorm:
         Dense.of(own.out_lin),
         own.n_heads,
         None,
-        Norm(layer.sa_layer_norm),
         FeedForward(Dense.of(ffn.lin1), ffn.activation, Dense.of(ffn.lin2)),
+        Norm(layer.sa_layer_norm),
         Norm(layer.output_layer_norm),
     )
 
@@ -198,10 +202,10 @@ def mpnet_block(layer: Any, base: Any) -> PostNorm:
         Dense.of(own.o),
         own.num_attention_heads,
         Distances(table.detach(), copied=(encoder.relative_attention_bias.weight,)),
-        Norm(layer.attention.LayerNorm),
         FeedForward(
             Dense.of(layer.intermediate.dense), layer.intermediate.intermediate_act_fn, Dense.of(layer.output.dense)
         ),
+        Norm(layer.attention.LayerNorm),
         Norm(layer.output.LayerNorm),
     )
 
@@ -220,9 +224,9 @@ def modernbert_block(layer: Any, base: Any) -> PreNorm:
         Dense.of(own.Wo),
         base.config.num_attention_heads,
         distances,
+        Gated(Dense.of(layer.mlp.Wi), layer.mlp.act, Dense.of(layer.mlp.Wo)),
         layer.attn_norm,
         layer.mlp_norm,
-        Gated(Dense.of(layer.mlp.Wi), layer.mlp.act, Dense.of(layer.mlp.Wo)),
         getattr(rotary, f"{sort}_inv_freq"),
         float(getattr(rotary, f"{sort}_attention_scaling")),
     )

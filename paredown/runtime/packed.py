@@ -31,13 +31,15 @@ COUNTED = ("roberta", "xlm-roberta", "camembert", "mpnet")  # positions begin af
 class Packed:
     """Runs fast layers made from an encoder's own; they are made anew when its weights have changed."""
 
+    name = "packed"
+
     def __init__(self, walk: Walk):
         self.walk = walk
         self._blocks: dict[int, Block] = {}
         self._copied: list[tuple[Tensor, tuple[int, int]]] = []  # weights with copies in layers, and how they were
         self._generation = 0
         if (reason := self._objection()) is not None:
-            raise BadSetting(f"{walk.family} cannot run packed: {reason}")
+            raise BadSetting(f"{walk.family} cannot run {self.name}: {reason}")
 
     def _objection(self) -> str | None:
         """Why an encoder cannot run packed; None where it can."""
@@ -114,9 +116,17 @@ class Packed:
     # Parts
 
     def _make(self, layer: int) -> Block:
-        block = self._blocks[layer] = BLOCKS[self.walk.family](self.walk.layers[layer], self.walk.base)
-        copied = (*block.qkv.copied, *(block.distances.copied if block.distances else ()))
-        self._copied += [(one, (one.data_ptr(), _version(one))) for one in copied]
+        block = BLOCKS[self.walk.family](self.walk.layers[layer], self.walk.base)
+        self._copied += [(one, (one.data_ptr(), _version(one))) for one in self._copied_by(block)]
+        self._blocks[layer] = block = self._fitted(block, layer)
+        return block
+
+    def _copied_by(self, block: Block) -> tuple[Tensor, ...]:
+        """The weights that a layer does not share."""
+        return (*block.qkv.copied, *(block.distances.copied if block.distances else ()))
+
+    def _fitted(self, block: Block, layer: int) -> Block:
+        """The layer as this backend runs it."""
         return block
 
     def _position_ids(self, ids: Tensor, position: Tensor) -> Tensor:
@@ -164,8 +174,11 @@ class Packed:
         """Forget layers that were made from other weights."""
         now = [(one.data_ptr(), _version(one)) for one, _ in self._copied]
         if now != [then for _, then in self._copied]:
-            self._blocks, self._copied = {}, []
-            self._generation += 1
+            self._forget()
+
+    def _forget(self) -> None:
+        self._blocks, self._copied = {}, []
+        self._generation += 1
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_blocks": {}, "_copied": []}

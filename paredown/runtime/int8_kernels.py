@@ -1,0 +1,222 @@
+"""How a linear map is computed in eight bits on a CPU: by FBGEMM, by oneDNN or by ONNX Runtime.
+
+All kernels compute the same: inputs become bytes by a fixed scale, products are summed exactly, the sum is scaled back.
+Which is the fastest depends on the CPU.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers.activations import GELUActivation
+
+Map = Callable[[Tensor], Tensor]
+
+
+def weight_steps() -> int:
+    """The largest magnitude of a weight: 7 bits where a CPU adds two products in 16 bits, which must not overflow."""
+    return 127 if torch.cpu.get_capabilities().get("avx512_vnni", False) else 63
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """A linear map in eight bits: symmetric, a scale for every output."""
+
+    values: Tensor  # int8 [outputs, inputs]
+    scale: Tensor  # [outputs]
+    bias: Tensor | None
+
+    @classmethod
+    def of(cls, weight: Tensor, bias: Tensor | None) -> Weights:
+        weight, steps = weight.detach(), weight_steps()
+        scale = weight.abs().amax(1).clamp(min=torch.finfo(weight.dtype).tiny) / steps
+        values = (weight / scale.unsqueeze(1)).round_().clamp_(-steps, steps).to(torch.int8)
+        return cls(values, scale, None if bias is None else bias.detach().clone())
+
+
+@dataclass(frozen=True)
+class Range:
+    """What the inputs of a linear map lie in; those beyond are clipped."""
+
+    low: float
+    high: float
+
+    @cached_property
+    def scale(self) -> float:
+        return max(max(self.high, 0.0) - min(self.low, 0.0), 1e-6) / 255
+
+    @cached_property
+    def zero(self) -> int:
+        """The byte that stands for 0."""
+        return round(-min(self.low, 0.0) / self.scale)
+
+    def bytes_of(self, values: Tensor) -> Tensor:
+        shift = torch.tensor(self.zero + 0.5)  # a conversion to bytes rounds down
+        return torch.add(shift, values, alpha=1 / self.scale).clamp_(0, 255).to(torch.uint8)
+
+
+class Kernel:
+    """How linear maps are computed."""
+
+    name: ClassVar[str]
+    grid: ClassVar[int] = 1  # numbers of tokens are rounded up to a multiple, where a new number costs time
+
+    def objection(self) -> str | None:
+        """Why it cannot be used here; None where it can."""
+        raise NotImplementedError
+
+    def linear(self, weights: Weights, inputs: Range) -> Map:
+        raise NotImplementedError
+
+    def fused(self, up: Weights, activation: Map, down: Weights, inputs: Range, between: Range) -> Map | None:
+        """A feed-forward whose inner values are never more than bytes; None where it is best computed in two."""
+        return None
+
+
+class Fbgemm(Kernel):
+    name = "fbgemm"
+
+    def objection(self) -> str | None:
+        known = "fbgemm" in torch.backends.quantized.supported_engines
+        named = hasattr(torch.ops.quantized, "linear_with_input_q_dq_qweight_dq_output_fp32")
+        return None if known and named else "this torch comes without FBGEMM"
+
+    def linear(self, weights: Weights, inputs: Range) -> Map:
+        compute = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
+        packed, scale, zero = self._packed(weights), inputs.scale, inputs.zero
+        return lambda hidden: compute(hidden, scale, zero, packed)
+
+    def _packed(self, weights: Weights) -> Any:
+        engine = torch.backends.quantized.engine
+        zeros = torch.zeros(len(weights.scale), dtype=torch.long)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "torch.quantize_per_tensor", UserWarning)  # there is no other way in
+            quantized = torch._make_per_channel_quantized_tensor(weights.values, weights.scale.double(), zeros, 0)
+        try:
+            torch.backends.quantized.engine = "fbgemm"
+            return torch.ops.quantized.linear_prepack(quantized, weights.bias)
+        finally:
+            torch.backends.quantized.engine = engine
+
+
+class OneDnn(Kernel):
+    """Makes a kernel for every new number of tokens, and keeps it."""
+
+    name, grid = "onednn", 32
+
+    def objection(self) -> str | None:
+        known = torch.backends.mkldnn.is_available() and hasattr(torch.ops.onednn, "qlinear_pointwise")
+        return None if known else "this torch comes without oneDNN"
+
+    def linear(self, weights: Weights, inputs: Range) -> Map:
+        compute = self._pointwise(weights, inputs)
+        return lambda hidden: compute(inputs.bytes_of(hidden), 1.0, 0, torch.float32, "none", [], "")
+
+    def fused(self, up: Weights, activation: Map, down: Weights, inputs: Range, between: Range) -> Map | None:
+        if not isinstance(activation, GELUActivation):
+            return None
+        first, second = self._pointwise(up, inputs), self._pointwise(down, between)
+        to_bytes: tuple[Any, ...] = (between.scale, between.zero, torch.uint8, "gelu", [], "none")
+        to_floats: tuple[Any, ...] = (1.0, 0, torch.float32, "none", [], "")
+        return lambda hidden: second(first(inputs.bytes_of(hidden), *to_bytes), *to_floats)
+
+    def _pointwise(self, weights: Weights, inputs: Range) -> Callable[..., Tensor]:
+        packed = torch.ops.onednn.qlinear_prepack(weights.values, None)
+        zeros = torch.zeros(len(weights.scale), dtype=torch.long)
+        of_weights = (packed, weights.scale, zeros, weights.bias)
+        compute = torch.ops.onednn.qlinear_pointwise
+        return lambda values, *after: compute(values, inputs.scale, inputs.zero, *of_weights, *after)
+
+
+class OnnxRuntime(Kernel):
+    name = "onnxruntime"
+
+    def objection(self) -> str | None:
+        missing = [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]
+        return f"{' and '.join(missing)} is not installed" if missing else None
+
+    def linear(self, weights: Weights, inputs: Range) -> Map:
+        session = _session(weights, inputs)
+        return lambda hidden: torch.from_numpy(session.run(None, {"hidden": hidden.numpy()})[0])
+
+
+def _session(weights: Weights, inputs: Range) -> Any:
+    """An ONNX graph of one linear map, ready to run."""
+    import numpy as np
+    import onnxruntime  # type: ignore[import-not-found, unused-ignore]
+    from onnx import TensorProto, helper, numpy_helper  # type: ignore[import-not-found, unused-ignore]
+
+    outputs, width = weights.values.shape
+    values = {
+        "scale": np.float32(inputs.scale),
+        "zero": np.uint8(inputs.zero),
+        "weight": np.ascontiguousarray(weights.values.t().numpy()),
+        "weight_scale": weights.scale.numpy(),
+    }
+    if weights.bias is not None:
+        values["bias"] = weights.bias.numpy()
+    arguments = ["bytes", "weight", "scale", "weight_scale", "zero", "", *(["bias"] if "bias" in values else [])]
+    nodes = [
+        helper.make_node("QuantizeLinear", ["hidden", "scale", "zero"], ["bytes"]),
+        helper.make_node("MatMulIntegerToFloat", arguments, ["found"], domain="com.microsoft"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "linear",
+        [helper.make_tensor_value_info("hidden", TensorProto.FLOAT, ["tokens", width])],
+        [helper.make_tensor_value_info("found", TensorProto.FLOAT, ["tokens", outputs])],
+        [numpy_helper.from_array(value, name) for name, value in values.items()],
+    )
+    operators = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=operators, ir_version=10)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = torch.get_num_threads(), 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # torch's threads need the cores
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (Fbgemm(), OneDnn(), OnnxRuntime())}
+
+# Around every kernel
+
+PART = 1024  # tokens of one call: what lies between two linear maps then stays in the cache, and new numbers are few
+
+
+def in_parts(function: Map, grid: int) -> Map:
+    """A map of tokens, applied to a part of them at a time."""
+
+    def apply(hidden: Tensor) -> Tensor:
+        if len(hidden) <= PART:
+            return _rounded(function, hidden, grid)
+        return torch.cat([_rounded(function, part, grid) for part in hidden.split(PART)])
+
+    return apply
+
+
+def _rounded(function: Map, hidden: Tensor, grid: int) -> Tensor:
+    """With so many tokens that their number is a multiple of `grid`."""
+    missing = -len(hidden) % grid
+    return function(F.pad(hidden, (0, 0, 0, missing)))[: len(hidden)] if missing else function(hidden)
+
+
+UNIT = Range(-128 / 127, 1.0)  # steps of 1 / 127 to both sides of 0
+
+
+def by_token(kernel: Kernel, weights: Weights) -> Map:
+    """A linear map whose inputs are scaled token by token, where nobody has said what they lie in."""
+    plain = kernel.linear(Weights(weights.values, weights.scale, None), UNIT)
+    bias = torch.zeros(len(weights.scale)) if weights.bias is None else weights.bias
+
+    def apply(hidden: Tensor) -> Tensor:
+        largest = hidden.abs().amax(-1, keepdim=True).clamp_(min=torch.finfo(hidden.dtype).tiny)
+        return torch.addcmul(bias, plain(hidden / largest), largest)
+
+    return apply

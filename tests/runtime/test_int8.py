@@ -1,0 +1,258 @@
+"""The int8 runtime answers nearly as the packed one does, and as exactly whoever shares its batch."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers.activations import GELUActivation
+
+from paredown.errors import BadSetting
+from paredown.model import AdaptiveModel
+from paredown.plan import Plan
+from paredown.runtime import int8_choice
+from paredown.runtime.blocks import BLOCKS
+from paredown.runtime.int8 import Calibration, Inputs, Int8
+from paredown.runtime.int8_kernels import KERNELS, PART, UNIT, Range, Weights, by_token, in_parts
+from paredown.runtime.pools import Pools
+from paredown.runtime.runner import Runner
+from tests.families import adaptive, batch
+
+USABLE = [name for name, kernel in KERNELS.items() if kernel.objection() is None]
+LENGTHS = [7, 3, 12, 12, 5, 9]
+NEAR = 0.03  # how far logits of a tiny model may be from those in 32 bits, of the largest
+SAME = 1e-5
+
+pytestmark = pytest.mark.skipif(not USABLE, reason="no int8 kernel on this machine")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "paredown"
+
+
+def made(family: str = "bert", **changes: Any) -> AdaptiveModel:
+    return adaptive(family, "single_label", **changes).eval()
+
+
+def eight(model: AdaptiveModel, calibrated: bool, kernel: str = USABLE[0] if USABLE else "") -> Int8:
+    backend: Any = model.use(f"int8:{kernel}").backend
+    if calibrated:
+        backend.calibrate([batch(99, [11, 6, 14], seed=1), batch(99, [4, 12], seed=2)])
+    return backend
+
+
+def alone(inputs: dict[str, Tensor], row: int) -> dict[str, Tensor]:
+    return {name: value[row : row + 1, : LENGTHS[row]] for name, value in inputs.items()}
+
+
+@pytest.mark.parametrize("calibrated", [False, True])
+@pytest.mark.parametrize("family", sorted(BLOCKS))
+def test_answers_are_near_and_do_not_depend_on_neighbours(family: str, calibrated: bool) -> None:
+    model, inputs = made(family), batch(99, LENGTHS)
+    wanted = model.use("packed").answer(inputs, Plan()).logits
+    eight(model, calibrated)
+    found = model.answer(inputs, Plan()).logits
+    assert not torch.equal(found, wanted)
+    assert (found - wanted).abs().max() <= NEAR * max(1.0, wanted.abs().max().item())
+    for row in range(len(LENGTHS)):
+        assert (model.answer(alone(inputs, row), Plan()).logits - found[row]).abs().max() <= SAME
+
+
+@pytest.mark.parametrize("kernel", USABLE)
+def test_rows_of_several_batches_share_pools(kernel: str) -> None:
+    model, inputs = made(), batch(99, LENGTHS)
+    eight(model, True, kernel)
+    route = model.route(Plan(exit="entropy:0.6"))
+    wanted = model.answer(inputs, Plan(exit="entropy:0.6"))
+    pools = Pools(Runner(model, route), 20)
+    for first in range(0, len(LENGTHS), 2):
+        rows = {name: value[first : first + 2] for name, value in inputs.items()}
+        state = model.embed(rows, True, first, model.backend)
+        pools.submit(state)
+        while pools.advance():
+            pass
+    while pools.advance(hurry=True):
+        pass
+    drained = pools.drain()
+    assert drained is not None
+    units, logits, layers = drained[:3]
+    assert sorted(units.tolist()) == list(range(len(LENGTHS)))
+    assert torch.equal(layers, wanted.layers[units])
+    assert (logits - wanted.logits[units]).abs().max() <= SAME
+
+
+def test_tokens_are_dropped() -> None:
+    model, inputs, plan = made(), batch(99, LENGTHS), Plan(reduce="fixed_share:0.5,score=attention")
+    wanted = model.use("packed").answer(inputs, plan)
+    eight(model, False)
+    found = model.answer(inputs, plan)
+    assert torch.equal(found.tokens, wanted.tokens)
+    assert torch.isfinite(found.logits).all()
+
+
+# Kernels
+
+
+def linear(outputs: int = 48, inputs: int = 32) -> tuple[Tensor, Tensor]:
+    drawn = torch.Generator().manual_seed(outputs)
+    return torch.randn((outputs, inputs), generator=drawn) / inputs**0.5, torch.randn(outputs, generator=drawn)
+
+
+@pytest.mark.parametrize("kernel", USABLE)
+@pytest.mark.parametrize("biased", [True, False])
+def test_kernels_sum_bytes_exactly(kernel: str, biased: bool) -> None:
+    weight, bias = linear()
+    weights, inputs = Weights.of(weight, bias if biased else None), Range(-2.0, 3.0)
+    hidden = torch.rand((21, 32), generator=torch.Generator().manual_seed(0)) * 7 - 3  # some beyond the range
+    exact = (inputs.bytes_of(hidden).double() - inputs.zero) * inputs.scale
+    wanted = exact @ (weights.values.double() * weights.scale.double().unsqueeze(1)).t()
+    wanted = wanted + bias if biased else wanted
+    assert (KERNELS[kernel].linear(weights, inputs)(hidden) - wanted).abs().max() <= 1e-4
+
+
+@pytest.mark.parametrize("kernel", USABLE)
+def test_largest_products_do_not_overflow(kernel: str) -> None:
+    weights = Weights.of(torch.ones(16, 64), None)
+    found = KERNELS[kernel].linear(weights, Range(0.0, 1.0))(torch.ones(4, 64))
+    assert (found - 64).abs().max() <= 1e-3
+
+
+@pytest.mark.parametrize("kernel", USABLE)
+def test_a_feed_forward_is_near_to_that_in_floats(kernel: str) -> None:
+    (up, bias), (down, other) = linear(48, 32), linear(32, 48)
+    hidden = torch.rand((9, 32), generator=torch.Generator().manual_seed(0)) * 2 - 1
+    gelu = GELUActivation()
+    wanted = gelu(hidden @ up.t() + bias) @ down.t() + other
+    between = Range(-0.17, 4.0)
+    weights = Weights.of(up, bias), gelu, Weights.of(down, other)
+    fused = KERNELS[kernel].fused(*weights, UNIT, between)
+    if fused is not None:
+        assert (fused(hidden) - wanted).abs().max() <= 0.1
+        assert KERNELS[kernel].fused(weights[0], torch.relu, weights[2], UNIT, between) is None
+
+
+@pytest.mark.parametrize("kernel", USABLE)
+def test_a_token_has_its_own_scale(kernel: str) -> None:
+    weight, bias = linear()
+    function = by_token(KERNELS[kernel], Weights.of(weight, bias))
+    hidden = torch.randn((5, 32), generator=torch.Generator().manual_seed(0)) * torch.tensor(
+        [[1e-3], [1], [1e3], [0], [1]]
+    )
+    found, wanted = function(hidden), hidden @ weight.t() + bias
+    assert ((found - wanted).abs().amax(1) <= 0.03 * hidden.abs().amax(1) + 1e-6).all()
+    assert (function(hidden[1:2]) - found[1]).abs().max() <= SAME
+
+
+def test_parts_have_few_sizes_and_lose_nothing() -> None:
+    sizes = []
+
+    def noted(hidden: Tensor) -> Tensor:
+        sizes.append(len(hidden))
+        return hidden * 2
+
+    hidden = torch.randn(PART + 33, 4)
+    assert torch.equal(in_parts(noted, 32)(hidden), hidden * 2) and sizes == [PART, 64]
+
+
+# Calibration
+
+
+def test_outliers_do_not_take_the_precision_of_others() -> None:
+    model, inputs = made(), batch(99, LENGTHS)
+    layer: Any = model.walk.layers[0]
+    with torch.no_grad():  # one channel a thousand times as large, and not heard
+        layer.attention.output.LayerNorm.weight[5] *= 1000
+        layer.intermediate.dense.weight[:, 5] /= 1000
+    wanted = model.use("packed").answer(inputs, Plan()).logits
+    backend = eight(model, True)
+    assert list(backend.calibration.layers[0]["up"].outliers) == [5]
+    with_care = (model.answer(inputs, Plan()).logits - wanted).abs().max()
+    careless = {
+        number: {name: Inputs(one.low, one.high, float("inf")) for name, one in maps.items()}
+        for number, maps in backend.calibration.layers.items()
+    }
+    model.backend = Int8(model.walk, Calibration(careless), USABLE[0])
+    assert with_care < (model.answer(inputs, Plan()).logits - wanted).abs().max()
+
+
+def test_a_calibration_is_kept_as_json() -> None:
+    model, inputs = made(), batch(99, LENGTHS)
+    backend = eight(model, True)
+    wanted = model.answer(inputs, Plan()).logits
+    kept = Calibration.from_json(json.loads(json.dumps(backend.calibration.to_json())))
+    assert kept == backend.calibration
+    model.backend = Int8(model.walk, kept, USABLE[0])
+    assert torch.equal(model.answer(inputs, Plan()).logits, wanted)
+    for wrong in ({"0": {"qkv": {}}}, {"x": {}}, {"0": 3}, 7):
+        with pytest.raises(BadSetting, match="a calibration describes"):
+            Calibration.from_json(wrong)  # type: ignore[arg-type]
+
+
+def test_calibration_needs_texts() -> None:
+    with pytest.raises(BadSetting, match="needs texts"):
+        Int8(made().walk, kernel=USABLE[0]).calibrate([])
+
+
+@pytest.mark.parametrize("name", ["query", "dense"])
+def test_new_weights_are_seen(name: str) -> None:
+    model, inputs = made(), batch(99, LENGTHS)
+    eight(model, False)
+    before = model.answer(inputs, Plan()).logits
+    layer: Any = model.walk.layers[1]
+    part = layer.attention.self.query if name == "query" else layer.intermediate.dense
+    with torch.no_grad():
+        part.weight.mul_(3)
+    after = model.answer(inputs, Plan()).logits
+    assert not torch.equal(before, after)
+    assert torch.equal(pickle.loads(pickle.dumps(model)).answer(inputs, Plan()).logits, after)
+
+
+# Choosing
+
+
+def test_the_fastest_kernel_is_measured_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = {name: 1.0 + number for number, name in enumerate(reversed(USABLE))}
+    asked = []
+    monkeypatch.setattr(int8_choice, "measure", lambda names, *sizes: asked.append(sizes) or seconds)
+    wanted = min(seconds, key=seconds.__getitem__)
+    assert {int8_choice.choose(32, 64).name for _ in range(3)} == {wanted}
+    assert int8_choice.choose(32, 96).name == wanted
+    if len(USABLE) > 1:
+        assert asked == [(32, 64), (32, 96)]
+        known = json.loads(int8_choice.cache_file().read_text())
+        assert int8_choice.cache_file().parent == cache and known["flags"] == int8_choice.machine()["flags"]
+        int8_choice.cache_file().write_text("[]")
+        assert int8_choice.choose(32, 64).name == wanted and len(asked) == 3
+
+
+def test_kernels_are_measured() -> None:
+    assert all(0 < seconds < 10 for seconds in int8_choice.measure(USABLE, 32, 64).values())
+    assert int8_choice.choose(32, 64).name in USABLE
+
+
+def test_what_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadSetting, match="bert cannot run in int8: it needs weights in float32"):
+        made().to(torch.bfloat16).use("int8")
+    with pytest.raises(BadSetting, match="albert cannot run in int8: fast layers are known for"):
+        made("albert").use("int8")
+    with pytest.raises(BadSetting, match="there is no int8 kernel 'mine'"):
+        made().use("int8:mine")
+    model = made()
+    for kernel in KERNELS.values():
+        monkeypatch.setattr(type(kernel), "objection", lambda self: "not here")
+    with pytest.raises(BadSetting, match="the int8 kernel fbgemm cannot be used: not here"):
+        model.use("int8:fbgemm")
+    with pytest.raises(BadSetting, match="no int8 kernel can be used"):
+        model.use("int8")
+
+
+def test_the_runtime_has_a_name() -> None:
+    model = made().use(f"int8:{USABLE[0]}")
+    assert isinstance(model.backend, Int8) and model.backend.kernel is KERNELS[USABLE[0]]
