@@ -26,3 +26,13 @@ def combinations(*axes: Sequence[Any], times: int = 1) -> list[Any]:
         )
         for indexes in itertools.product(*(range(len(axis)) for axis in axes))
     ]
+
+
+def halved(cases: Sequence[Any]) -> list[Any]:
+    """The cases, every second of them marked `thorough`."""
+    return [pytest.param(case, marks=pytest.mark.thorough if index % 2 else ()) for index, case in enumerate(cases)]
+
+
+def thorough(cases: Sequence[Any]) -> list[Any]:
+    """The cases, all of them marked."""
+    return [pytest.param(case, marks=pytest.mark.thorough) for case in cases]

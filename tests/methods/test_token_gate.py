@@ -24,6 +24,7 @@ from paredown.methods.token_gate import gate_of, soft_masked, takes_soft_masks
 from paredown.registry import answers
 from paredown.training import train
 from tests.families import EXACT, adaptive, batch, outputs, walked
+from tests.grids import halved
 from tests.methods.test_token_policy import kept_share
 from tests.placement import agree
 from tests.training.tiny import Steps, bits, rows, stage, tiny
@@ -180,7 +181,7 @@ def test_the_target_falls_from_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen == pytest.approx([1.0, 0.75, 0.5, 0.5])
 
 
-@pytest.mark.parametrize("keep", [0.25, pytest.param(0.6, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("keep", halved([0.25, 0.6]))
 def test_the_kept_share_comes_to_the_target_whatever_dev_rows_say(keep: float, tmp_path: Path) -> None:
     model = tiny(layers=4, dropout=0.0)
     settings = {**QUICK, "gate_epochs": 8, "batch_size": 16}

@@ -24,6 +24,7 @@ from paredown.registry import methods
 from paredown.state import State
 from paredown.training import train
 from tests.families import EVERY_TOKEN, adaptive, batch, walked
+from tests.grids import halved
 from tests.placement import agree
 from tests.training.test_resume import assert_same, newest_files, run, run_with_stops
 from tests.training.tiny import bits, rows, tiny
@@ -240,7 +241,7 @@ def test_stages_and_who_learns() -> None:
     assert [stage.unlabelled for stage in priced] == [False, True] and str(Plan(reduce=priced[0].reduce).reduce)
 
 
-@pytest.mark.parametrize("keep", [pytest.param(0.4, marks=pytest.mark.thorough), 0.7])
+@pytest.mark.parametrize("keep", halved([0.7, 0.4]))
 def test_the_kept_share_comes_to_the_target(keep: float, tmp_path: Path) -> None:
     model = tiny(layers=4, dropout=0.0)
     settings = {**QUICK, "policy_epochs": 5, "joint_epochs": 4, "selector_lr": 3e-3, "batch_size": 16}

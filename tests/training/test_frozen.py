@@ -16,6 +16,7 @@ from paredown.registry import methods
 from paredown.training import train
 from paredown.training.guard import freeze
 from paredown.training.learner import Learner
+from tests.grids import thorough
 from tests.training.test_resume import short
 from tests.training.tiny import Steps, bits, final_loss, rows, stage, tiny
 
@@ -28,7 +29,7 @@ def is_head(name: str) -> bool:
     return name.startswith("heads.")
 
 
-@pytest.mark.parametrize("name", methods.names() + methods.aliases())
+@pytest.mark.parametrize("name", [*methods.names(), *thorough(methods.aliases())])
 def test_exactly_the_named_parameters_change(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny()
     seen: list[tuple[Stage, dict[str, bytes]]] = []

@@ -17,6 +17,7 @@ from paredown.registry import methods
 from paredown.training import Report, train
 from paredown.training.checkpoint import Checkpoints
 from paredown.training.learner import Learner
+from tests.grids import thorough
 from tests.placement import unaligned
 from tests.training.tiny import Steps, bits, rows, stage, tiny
 
@@ -79,9 +80,7 @@ def assert_same(one: tuple[AdaptiveModel, Report], other: tuple[AdaptiveModel, R
         assert dataclasses.replace(first, seconds=0.0) == dataclasses.replace(second, seconds=0.0)
 
 
-@pytest.mark.parametrize(
-    "name", [*methods.names(), *(pytest.param(name, marks=pytest.mark.thorough) for name in methods.aliases())]
-)
+@pytest.mark.parametrize("name", [*methods.names(), *thorough(methods.aliases())])
 def test_every_method_resumes_to_the_bit(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = run(tmp_path / "whole", [short(name)])
     every = 5 if len(whole[1].stages) == 1 else 9  # within a stage, which has six steps
