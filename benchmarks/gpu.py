@@ -4,7 +4,8 @@
 
 A bert-base of random weights in bfloat16; texts are random tokens of SST-2-like (mean 25) or IMDb-like (mean 275, at
 most 512) lengths. Every row has bounds of its own that let it leave at a planned layer, 3.4 of 12 on average, so all
-heads are asked. No shape repeats: every repetition draws other lengths.
+heads are asked. No shape repeats: every repetition draws other lengths. Streams get batches that are packed already, as
+`predict` packs them in another thread.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ LAYERS, PLANNED = 12, 0.29  # chance of leaving after each layer: 3.4 layers on 
 TEXTS = {"SST-2-like": (21.6, 0.6, 4, 66), "IMDb-like": (250.0, 0.55, 32, 512)}
 BATCHES = (1, 8, 32, 128, 512, 2048)
 OFFLINE = {"SST-2-like": 131072, "IMDb-like": 16384}
+WARM = 12  # repetitions that are not timed: graphs are captured when a batch of their size first comes
 FLOPS = 14.16e6  # of the linear maps of a layer, for a token
 
 
@@ -57,7 +59,7 @@ def planned(rows: int, seed: int) -> Tensor:
     return bounds
 
 
-def seconds(run: Callable[[int], Any], repeats: int, warm: int = 3) -> float:
+def seconds(run: Callable[[int], Any], repeats: int, warm: int = WARM) -> float:
     """Median time of a repetition; each gets a number of its own, so that no shape comes twice."""
     taken = []
     for number in range(-warm, repeats):
@@ -81,9 +83,9 @@ class Bench:
 
     def batch(self, texts: str, rows: int) -> dict[str, float]:
         """Texts per second of one batch at a time; pooled: as they would come in a stream."""
-        repeats = max(5, min(30, 4096 // rows))
-        inputs = [padded(texts, rows, seed) for seed in range(repeats + 3)]
-        bounds = [planned(rows, seed).cuda() for seed in range(repeats + 3)]
+        repeats = max(5, min(40, 4096 // rows))
+        inputs = [padded(texts, rows, seed) for seed in range(repeats + WARM)]
+        bounds = [planned(rows, seed).cuda() for seed in range(repeats + WARM)]
         ways: dict[str, Callable[[int], Any]] = {
             "transformers": lambda at: self.model.stock(**{name: value.cuda() for name, value in inputs[at].items()}),
             "full depth": lambda at: self.full.answer(inputs[at]),
@@ -96,7 +98,8 @@ class Bench:
     def stream(self, texts: str, rows: int, batch: int, runner: Any = None) -> float:
         """Texts per second when batches come one after the other and rows may wait for those of others."""
         runner = runner or self.exits
-        parts = [(padded(texts, batch, at), planned(batch, at).cuda()) for at in range(rows // batch)]
+        backend: Any = self.model.backend
+        parts = [(backend._packed(padded(texts, batch, at)), planned(batch, at).cuda()) for at in range(rows // batch)]
 
         def run(number: int) -> None:
             pools = Pools(runner, 200_000)
@@ -125,6 +128,17 @@ class Bench:
             "efficiency": exits / full / (LAYERS / mean),
         }
 
+    def dropping(self) -> dict[str, float]:
+        """Half of the tokens go before the second layer, half of the rest before the middle one."""
+        self.model.grow_selectors((1, 6))
+        routes = [self.model.route(Plan()), self.model.route(Plan(reduce="fixed_share:0.5"))]
+        runners = [self.model.executor.runner(route) for route in routes]
+        inputs = {"input_ids": torch.randint(1000, 30000, (2048, 512)), "attention_mask": torch.ones(2048, 512)}
+        packed = self.model.backend._packed(inputs)  # type: ignore[attr-defined]
+        full, dropped = (2048 / seconds(lambda at, one=one: one.answer(packed), 5) for one in runners)
+        work = [runner.answer(packed).tokens.float().mean().item() for runner in runners]
+        return {"full": full, "dropped": dropped, "faster": dropped / full, "fewer token-layers": work[0] / work[1]}
+
     def _left(self, seed: int, batch: int) -> float:
         leaves = planned(batch, seed) < 0
         return float(torch.where(leaves.any(1), leaves.float().argmax(1) + 1, LAYERS).float().mean())
@@ -137,6 +151,7 @@ def run(head: str) -> Iterator[tuple[str, Any]]:
             for rows in BATCHES:
                 yield f"{texts}, batch {rows}", bench.batch(texts, rows)
             yield f"{texts}, offline", bench.offline(texts)
+        yield "IMDb-like at 512, tokens dropped", bench.dropping()
         torch.cuda.reset_peak_memory_stats()
         for rows in (8192, 32768, 131072, 524288):
             yield f"SST-2-like, {rows} texts", bench.stream("SST-2-like", rows, 8192)

@@ -165,7 +165,8 @@ class AdaptiveModel(ForPipelines, Network):
     def executor(self) -> Any:
         """What runs the layers; see `use`."""
         if self._executor is None:
-            self.use("reference")
+            backend = self.backend  # one that was put there by hand stays
+            self.use("reference").backend = backend
         return self._executor
 
     def use(self, runtime: Any = "auto") -> AdaptiveModel:

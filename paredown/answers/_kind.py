@@ -89,7 +89,7 @@ class Kind(ABC):
 
     def unlabelled(self, units: Sequence[Any]) -> list[Any]:
         """The same units without their labels."""
-        return [replace(unit, label=None) for unit in units]
+        return [unit if unit.label is None else replace(unit, label=None) for unit in units]
 
     def label_number(self, label: Any, labels: Sequence[str], index: int) -> Any:
         """A label as the model numbers them; an unknown one is an error that names the row."""

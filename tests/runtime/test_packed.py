@@ -197,3 +197,10 @@ def test_token_ids_are_those_of_the_tokenizer(tokenizer: Any) -> None:
         found = token_rows(tokenizer, texts, pairs, 16)
         assert [one["input_ids"] for one in found] == wanted["input_ids"]
         assert [one.get("token_type_ids") for one in found] == wanted.get("token_type_ids", [None] * len(texts))
+
+
+def test_a_backend_put_there_by_hand_stays() -> None:
+    model = adaptive("bert")
+    model.backend = packed = Packed(model.walk)
+    model.answer(batch(99, [4]))
+    assert model.backend is packed

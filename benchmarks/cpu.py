@@ -1,0 +1,183 @@
+"""CPU time of a bert-base against transformers and ONNX Runtime: padded and packed, 32 bits and int8, with exits.
+
+    python -m benchmarks.cpu
+
+One thread, process time, ways take turns in random order, no shape comes twice; ratios to transformers' eager attention
+in the same round, medians. Random weights; every row has bounds of its own that let it leave at a planned layer, 4 of
+12 on average. ONNX Runtime (its dynamic int8, whole model, batches sorted by length) is measured where it is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import BertConfig, BertForSequenceClassification
+
+from benchmarks.early_exit import machine, repeatable_command
+from paredown.model import AdaptiveModel
+from paredown.plan import Plan
+from paredown.registry import answers
+from paredown.runtime.int8 import Int8
+from paredown.runtime.packed import Packed
+from paredown.runtime.runner import Runner
+
+OUT = Path(__file__).with_name("cpu.json")
+LAYERS, LEAVING = 12, 0.21
+CASES = {"1 x 128": (1, 128), "8 x 128": (8, 128), "SST-2 lengths, 32 rows": (32, None)}  # rows, tokens
+WANTED = ("avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8")
+Batch = dict[str, Tensor]
+
+
+def batch(rows: int, tokens: int | None, seed: int) -> Batch:
+    """Rows of so many tokens, or of SST-2-like lengths in random order."""
+    chance = torch.Generator().manual_seed(seed)
+    long = (21.6 * torch.exp(0.6 * torch.randn(rows, generator=chance))).long().clamp(4, 66)
+    if tokens is not None:
+        long = torch.full((rows,), tokens + seed % 5)  # other shapes in every round
+    mask = torch.arange(int(long.max())) < long.unsqueeze(1)
+    return {"input_ids": torch.randint(1000, 30000, mask.shape, generator=chance) * mask, "attention_mask": mask.long()}
+
+
+def planned(rows: int, seed: int) -> Tensor:
+    """[rows, steps] bounds that let rows leave at 4 layers on average, as evenly spread as their number allows."""
+    order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
+    share = ((torch.arange(rows) + 0.5) / rows)[order] if rows > 1 else torch.rand(1, generator=_seeded(seed))
+    step = (torch.log1p(-share * (1 - (1 - LEAVING) ** LAYERS)) / math.log(1 - LEAVING)).floor().long()
+    bounds = torch.full((rows, LAYERS), math.inf)
+    bounds[torch.arange(rows), step.clamp(0, LAYERS - 1)] = -1e9
+    bounds[:, -1] = math.inf
+    return bounds
+
+
+def _seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed + 7)
+
+
+class Ways:
+    """What is compared: each answers a batch."""
+
+    def __init__(self, kernel: str | None) -> None:
+        torch.manual_seed(0)
+        self.eager = BertForSequenceClassification(BertConfig(attn_implementation="eager")).eval()
+        self.sdpa = BertForSequenceClassification(BertConfig(attn_implementation="sdpa")).eval()
+        self.model = AdaptiveModel(self.sdpa, None, answers.make("single_label"))
+        self.model.grow_heads("pooler")
+        self.model.eval()
+        int8 = Int8(self.model.walk, kernel=kernel)
+        int8.calibrate([batch(32, None, 99)])
+        self.kernel = str(int8.kernel and int8.kernel.name)
+        self.backends: dict[str, Any] = {"packed fp32": Packed(self.model.walk), "packed int8": int8}
+        self.onnx = onnx_session(self.eager)
+
+    def of(self, inputs: Batch, bounds: Tensor) -> dict[str, Callable[[], Any]]:
+        found: dict[str, Callable[[], Any]] = {
+            "transformers eager": lambda: self.eager(**inputs),
+            "transformers sdpa": lambda: self.sdpa(**inputs),
+        }
+        for name, backend in self.backends.items():
+            for exits in (False, True):
+                label = f"{name}, exits" if exits else f"{name}, full depth"
+                found[label] = lambda backend=backend, exits=exits: self._answer(backend, inputs, bounds, exits)
+        if self.onnx is not None:
+            found["ONNX Runtime int8, sorted"] = lambda: self._sorted(inputs)
+        return found
+
+    def _answer(self, backend: Any, inputs: Batch, bounds: Tensor, exits: bool) -> Any:
+        self.model.backend = backend
+        route = self.model.route(Plan(exit="entropy:0.5") if exits else Plan())
+        return Runner(self.model, route).answer(inputs, bounds if exits else None)
+
+    def _sorted(self, inputs: Batch) -> None:
+        """Batches of eight, about equally long."""
+        long = inputs["attention_mask"].sum(1)
+        for rows in long.argsort().split(8):
+            width = int(long[rows].max())
+            self.onnx.run(None, {name: value[rows, :width].numpy() for name, value in inputs.items()})
+
+
+def onnx_session(model: Any) -> Any:
+    """The whole model with dynamic int8 weights; None where ONNX Runtime is not installed."""
+    try:
+        import onnxruntime
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+    except ImportError:
+        return None
+
+    class Logits(torch.nn.Module):
+        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+            return model(input_ids=input_ids, attention_mask=attention_mask).logits
+
+    names, shape = ["input_ids", "attention_mask"], {0: "rows", 1: "tokens"}
+    ids = torch.randint(1000, 2000, (2, 16))
+    with tempfile.TemporaryDirectory() as folder:
+        plain, small = f"{folder}/plain.onnx", f"{folder}/int8.onnx"
+        axes = {name: shape for name in names}
+        torch.onnx.export(
+            Logits(), (ids, torch.ones_like(ids)), plain, dynamo=False, opset_version=17,
+            input_names=names, output_names=["logits"], dynamic_axes=axes,
+        )  # fmt: skip
+        quantize_dynamic(plain, small, weight_type=QuantType.QInt8, per_channel=True, reduce_range=True)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        return onnxruntime.InferenceSession(small, options, providers=["CPUExecutionProvider"])
+
+
+def measured(ways: Ways, rows: int, tokens: int | None, rounds: int) -> dict[str, float]:
+    """How many times faster than transformers eager each way is."""
+    ratios: dict[str, list[float]] = {}
+    for seed in range(rounds + 1):
+        jobs = list(ways.of(batch(rows, tokens, seed), planned(rows, seed)).items())
+        random.Random(seed).shuffle(jobs)
+        taken = {}
+        for name, job in jobs:
+            start = time.process_time()
+            job()
+            taken[name] = time.process_time() - start
+        for name, seconds in taken.items() if seed else ():  # the first round warms up
+            ratios.setdefault(name, []).append(taken["transformers eager"] / seconds)
+    return {name: round(statistics.median(values), 3) for name, values in sorted(ratios.items())}
+
+
+def flags() -> dict[str, Any]:
+    """What the CPU is and which of its instructions matter here."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    known = set(facts.get("flags", "").split())
+    return {"cpu": facts.get("model name"), "has": [name for name in WANTED if name in known]}
+
+
+@torch.inference_mode()
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--kernel")
+    parser.add_argument("--output", type=Path, default=OUT)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    ways = Ways(given.kernel)
+    found: dict[str, Any] = {
+        "command": repeatable_command("-m benchmarks.cpu"),
+        **machine(),
+        "flags": flags(),
+        "int8": ways.kernel,
+    }
+    for name, (rows, tokens) in CASES.items():
+        found[name] = measured(ways, rows, tokens, given.rounds)
+        print(name, json.dumps(found[name]), flush=True)
+        given.output.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
