@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 
+from benchmarks.early_exit import machine, repeatable_command
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.registry import answers
@@ -163,7 +164,7 @@ def main() -> None:
     parser.add_argument("--head", default="attention")
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
-    found: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "head": given.head}
+    found: dict[str, Any] = {"command": repeatable_command("-m benchmarks.gpu"), **machine(), "head": given.head}
     for name, value in run(given.head):
         found[name] = value
         print(name, json.dumps(value), flush=True)

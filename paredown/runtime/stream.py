@@ -86,10 +86,12 @@ class Stream:
                 return indexes, backend.batch(chosen)
             return indexes, kind.collate(chosen, pad, self.model.device if self.full is None else None)
 
-        parts = self._parts(rows, routes)
+        if self.model.device.type == "cpu":  # there is nobody to work meanwhile
+            yield from map(made, self._parts(rows, routes))
+            return
         with ThreadPoolExecutor(1) as ahead:
             following = None
-            for indexes in parts:
+            for indexes in self._parts(rows, routes):
                 ready, following = following, ahead.submit(made, indexes)
                 if ready is not None:
                     yield ready.result()

@@ -16,12 +16,13 @@ from torch import Tensor
 
 from paredown import AdaptiveModel, Plan, exits, heads
 from paredown.answers import Kind
+from paredown.encoders.padded import PaddedTokens
 from paredown.errors import BadPlan
 from paredown.exits.entropy import normalised_entropy
 from paredown.registry import answers
 from paredown.registry import exits as exit_rules
 from paredown.registry import heads as head_specs
-from paredown.state import Evidence, Tokens
+from paredown.state import Evidence
 from tests.families import adaptive, batch
 from tests.placement import unaligned
 from tests.properties.asked import asked, own, picked
@@ -184,7 +185,7 @@ def test_the_check_sees_a_decision_of_the_whole_batch(monkeypatch: pytest.Monkey
 def test_the_check_sees_padding_leak_into_a_mean(monkeypatch: pytest.MonkeyPatch) -> None:
     model, plan = adaptive("bert", head=heads.Pooler("mean")), Plan(exit=exits.AtLayer(2))
     assert not control(model, plan).faults
-    monkeypatch.setattr(Tokens, "pooled", lambda self, pool: self.hidden.mean(1))
+    monkeypatch.setattr(PaddedTokens, "pooled", lambda self, pool: self.hidden.mean(1))
     assert any("logits moved" in fault for fault in control(model, plan).faults)
 
 

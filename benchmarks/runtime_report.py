@@ -1,0 +1,89 @@
+"""Writes the figures of docs/runtime.md from benchmarks/gpu.json and benchmarks/cpu*.json, and their picture.
+
+python -m benchmarks.runtime_report
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.pages import DOCS, filled, put, table
+
+HERE, PAGE = Path(__file__).parent, DOCS / "runtime.md"
+BATCHES = (1, 8, 32, 128, 512, 2048)
+TEXTS = ("SST-2-like", "IMDb-like")
+WAYS = ("transformers", "full depth", "exits", "exits, pooled")
+
+
+def gpu(found: dict[str, Any]) -> str:
+    lines = []
+    for texts in TEXTS:
+        for batch in BATCHES:
+            speeds = found[f"{texts}, batch {batch}"]
+            gain = speeds["exits, pooled"] / speeds["transformers"]
+            lines.append([f"{texts}, {batch}", *(f"{speeds[way]:,.0f}" for way in WAYS), f"{gain:.1f}"])
+    offline = [
+        f"{texts}: {facts['exits']:,.0f} texts/s with exits after {facts['mean layers']:.2f} of 12 layers, "
+        f"{facts['full depth']:,.0f} at full depth ({facts['full depth TFLOP/s of linear maps']:.0f} TFLOP/s in linear "
+        f"maps alone), {facts['efficiency']:.2f} of what the layers saved would give"
+        for texts, facts in ((texts, found[f"{texts}, offline"]) for texts in TEXTS)
+    ]
+    dropped = found["IMDb-like at 512, tokens dropped"]
+    sizes = {rows: found[f"SST-2-like, {rows} texts"] for rows in (8192, 32768, 131072, 524288)}
+    grown = ", ".join(f"{speed:,.0f} with {rows:,}" for rows, speed in sizes.items())
+    return "\n\n".join(
+        [
+            table(["texts, batch", *WAYS, "pooled / transformers"], lines),
+            filled(f"Offline: {'; '.join(offline)}."),
+            filled(
+                f"Half of 512 tokens dropped before the second layer, half of the rest before the seventh: "
+                f"{dropped['faster']:.2f} times faster for {dropped['fewer token-layers']:.2f} times less work."
+            ),
+            filled(f"Texts per second of a stream of SST-2-like texts by its length: {grown}."),
+            filled(
+                f"{found['device']}, bfloat16, torch {found['torch']}, {found['head']} heads: `{found['command']}`."
+            ),
+        ]
+    )
+
+
+def cpu(results: list[dict[str, Any]]) -> str:
+    parts = []
+    for found in results:
+        cases = [name for name, value in found.items() if isinstance(value, dict) and name != "flags"]
+        ways = sorted({way for case in cases for way in found[case]} - {"transformers eager"})
+        lines = [[way, *(f"{found[case][way]:.2f}" for case in cases)] for way in ways]
+        known = found["flags"]
+        about = f"{known['cpu']} ({', '.join(known['has'])}), int8 by {found['int8 kernel']}, torch {found['torch']}"
+        parts += [
+            table(["times faster than transformers eager", *cases], lines),
+            filled(f"{about}: `{found['command']}`."),
+        ]
+    return "\n\n".join(parts)
+
+
+def picture(found: dict[str, Any], path: Path) -> None:
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    for axis, texts in zip(axes, TEXTS, strict=True):
+        for way in WAYS:
+            axis.plot(BATCHES, [found[f"{texts}, batch {batch}"][way] for batch in BATCHES], marker="o", label=way)
+        axis.set(xscale="log", yscale="log", title=texts, xlabel="texts in a batch", ylabel="texts per second")
+        axis.set_xticks(BATCHES, [str(batch) for batch in BATCHES])
+        axis.grid(alpha=0.3)
+    axes[0].legend()
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    found = json.loads((HERE / "gpu.json").read_text())
+    results = [json.loads(path.read_text()) for path in sorted(HERE.glob("cpu*.json")) if path.stem != "cpu_kernels"]
+    PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), gpu=gpu(found), cpu=cpu(results)), encoding="utf-8")
+    picture(found, DOCS / "runtime.png")
+
+
+if __name__ == "__main__":
+    main()
