@@ -14,7 +14,6 @@ import json
 import math
 import random
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,18 +23,19 @@ import torch
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 
-from benchmarks.early_exit import machine, repeatable_command
+from benchmarks.early_exit import repeatable_command
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.registry import answers
+from paredown.runtime.bench import machine
 from paredown.runtime.int8 import Int8
 from paredown.runtime.packed import Packed
+from paredown.runtime.rivals import onnx_int8
 from paredown.runtime.runner import Runner
 
 OUT = Path(__file__).with_name("cpu.json")
 LAYERS, LEAVING = 12, 0.21
 CASES = {"1 x 128": (1, 128), "8 x 128": (8, 128), "SST-2 lengths, 32 rows": (32, None)}  # rows, tokens
-WANTED = ("avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8")
 Batch = dict[str, Tensor]
 
 
@@ -78,7 +78,7 @@ class Ways:
         int8.calibrate([batch(32, None, 99)])
         self.kernel = str(int8.kernel and int8.kernel.name)
         self.backends: dict[str, Any] = {"packed fp32": Packed(self.model.walk), "packed int8": int8}
-        self.onnx = onnx_session(self.eager)
+        self.onnx = onnx_int8(self.eager)
 
     def of(self, inputs: Batch, bounds: Tensor) -> dict[str, Callable[[], Any]]:
         found: dict[str, Callable[[], Any]] = {
@@ -103,39 +103,7 @@ class Ways:
         long = inputs["attention_mask"].sum(1)
         for rows in long.argsort().split(8):
             width = int(long[rows].max())
-            self.onnx.run(None, {name: value[rows, :width].numpy() for name, value in inputs.items()})
-
-
-def onnx_session(model: Any) -> Any:
-    """The whole model with dynamic int8 weights; None where ONNX Runtime is not installed."""
-    try:
-        import onnxruntime
-        from onnxruntime.quantization import QuantType, quantize_dynamic
-    except ImportError:
-        return None
-
-    class Logits(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-            return self.model(input_ids=input_ids, attention_mask=attention_mask).logits
-
-    names, shape = ["input_ids", "attention_mask"], {0: "rows", 1: "tokens"}
-    ids = torch.randint(1000, 2000, (2, 16))
-    with tempfile.TemporaryDirectory() as folder:
-        plain, small = f"{folder}/plain.onnx", f"{folder}/int8.onnx"
-        axes = {name: shape for name in names}
-        torch.onnx.export(
-            Logits(), (ids, torch.ones_like(ids)), plain, dynamo=False, opset_version=17,
-            input_names=names, output_names=["logits"], dynamic_axes=axes,
-        )  # fmt: skip
-        quantize_dynamic(plain, small, weight_type=QuantType.QInt8, per_channel=True, reduce_range=True)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        return onnxruntime.InferenceSession(small, options, providers=["CPUExecutionProvider"])
+            self.onnx({name: value[rows, :width] for name, value in inputs.items()})
 
 
 def measured(ways: Ways, rows: int, tokens: int | None, rounds: int) -> dict[str, float]:
@@ -154,14 +122,6 @@ def measured(ways: Ways, rows: int, tokens: int | None, rounds: int) -> dict[str
     return {name: round(statistics.median(values), 3) for name, values in sorted(ratios.items())}
 
 
-def flags() -> dict[str, Any]:
-    """What the CPU is and which of its instructions matter here."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    known = set(facts.get("flags", "").split())
-    return {"cpu": facts.get("model name"), "has": [name for name in WANTED if name in known]}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
@@ -172,8 +132,7 @@ def main() -> None:
     ways = Ways(given.kernel)
     found: dict[str, Any] = {
         "command": repeatable_command("-m benchmarks.cpu"),
-        **machine(),
-        "flags": flags(),
+        **machine(torch.device("cpu")),
         "int8 kernel": ways.kernel,
     }
     for name, (rows, tokens) in CASES.items():

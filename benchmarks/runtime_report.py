@@ -52,11 +52,10 @@ def gpu(found: dict[str, Any]) -> str:
 def cpu(results: list[dict[str, Any]]) -> str:
     parts = []
     for found in results:
-        cases = [name for name, value in found.items() if isinstance(value, dict) and name != "flags"]
+        cases = [name for name, value in found.items() if isinstance(value, dict)]
         ways = sorted({way for case in cases for way in found[case]} - {"transformers eager"})
         lines = [[way, *(f"{found[case][way]:.2f}" for case in cases)] for way in ways]
-        known = found["flags"]
-        about = f"{known['cpu']} ({', '.join(known['has'])}), int8 by {found['int8 kernel']}, torch {found['torch']}"
+        about = f"{found['cpu']} ({', '.join(found['flags'])}), int8 by {found['int8 kernel']}, torch {found['torch']}"
         parts += [
             table(["times faster than transformers eager", *cases], lines),
             filled(f"{about}: `{found['command']}`."),

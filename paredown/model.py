@@ -251,7 +251,8 @@ class AdaptiveModel(ForPipelines, Network):
     ) -> list[Prediction]:
         """Predictions for texts, pairs, questions or a dataset, in the order they came, as a plan says (default: the
         model's own), or the model's own at a speed; a list has one plan or speed for each of them. `settings` are
-        those of the model's kind of answer. At most `batch_size` rows run at once; None: as many as suit the device."""
+        those of the model's kind of answer. No more runs at once than `batch_size` of the longest rows; None: as much
+        as suits the device."""
         job = self.prepare(inputs, plan, max_length, speed, **settings)
         return self.executor.predict(job, batch_size)
 

@@ -11,7 +11,20 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup
 
 # In the order of use; each is a module of this folder.
-COMMANDS = ("train", "evaluate", "predict", "plan", "info", "import", "export", "pretrain", "lengthen", "elue", "demo")
+COMMANDS = (
+    "train",
+    "evaluate",
+    "predict",
+    "bench",
+    "plan",
+    "info",
+    "import",
+    "export",
+    "pretrain",
+    "lengthen",
+    "elue",
+    "demo",
+)
 
 
 class Listed(TyperCommand):

@@ -53,7 +53,8 @@ class Executor:
         return job.predictions({number: (logits, layers, tokens) for number, logits, layers, tokens in stream.take()})
 
     def stream(self, batch_size: int | None = None) -> Stream:
-        """Where rows go in and answers come out. `batch_size` rows at most run at once; None: what suits the device."""
+        """Where rows go in and answers come out. `batch_size`: no more tokens run at once than so many of the longest
+        rows have; None: what suits the device."""
         if not self.packed:
             return Stream(self, batch_size or ROWS, None)
         return Stream(self, batch_size, self._tokens())

@@ -7,6 +7,7 @@ What it lacks is padding: rows of no token, and a last one that owns the tokens 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ class Graphs:
         self.network, self.settling, self.segments = network, settling, segments
         self.rooms: dict[Any, Room] = {}
         self.memory = torch.cuda.graph_pool_handle()
+        self.lock = threading.Lock()
 
     def fit(self, state: Any) -> bool:
         """Whether nothing on the way depends on more than sizes, and the batch is small enough to be worth it."""
@@ -49,6 +51,10 @@ class Graphs:
 
     def run(self, first: int, state: Any, answering: Answering) -> None:
         """All segments from one on; units leave when a smaller room would do for those that stay."""
+        with self.lock:  # a room holds one batch
+            self._run(first, state, answering)
+
+    def _run(self, first: int, state: Any, answering: Answering) -> None:
         room = self._enter(state)
         for segment in self.segments[first:]:
             staying, tokens = room.run(segment)

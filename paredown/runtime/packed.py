@@ -65,7 +65,7 @@ class Packed:
     # The backend
 
     def embed(self, batch: dict[str, Tensor], joinable: bool = False, first: int = 0) -> State:
-        """The batch before its first layer: a padded one, or one that `packed_batch` made."""
+        """The batch before its first layer: a padded one, or one that `batch` made."""
         self._freshen()
         if "lengths" not in batch:
             packed = self._packed(batch)
@@ -74,10 +74,8 @@ class Packed:
             batch = packed
         device, lengths, group = self.walk.base.device, batch["lengths"], batch.get("group")
         values = {name: batch[name] for name in (*INPUTS, "position", "protected") if name in batch}
-        # In one piece: every transfer to a device takes its time.
-        on = dict(
-            zip(values, torch.stack([value.long() for value in values.values()]).to(device).unbind(), strict=True)
-        )
+        together = torch.stack([value.long() for value in values.values()]).to(device)  # one transfer, not several
+        on = dict(zip(values, together.unbind(), strict=True))
         return PackedState(
             row=torch.arange(first, first + len(lengths), device=device),
             position=on.pop("position"),
@@ -90,9 +88,8 @@ class Packed:
 
     def _packed(self, batch: dict[str, Tensor]) -> dict[str, Tensor] | None:
         """A padded batch without its padding; None where that is not at the end of the rows."""
-        inputs = {
-            name: value.cpu() for name, value in self.walk.inputs_of(batch).items()
-        }  # sizes are the host's business
+        # Sizes are the host's business, so packing is done there.
+        inputs = {name: value.cpu() for name, value in self.walk.inputs_of(batch).items()}
         ids = inputs["input_ids"]
         mask = inputs.pop("attention_mask", torch.ones_like(ids)).bool()
         lengths, position = mask.sum(1), torch.arange(ids.shape[1]).expand_as(ids)
@@ -106,6 +103,19 @@ class Packed:
         packed = {name: value[mask] for name, value in values.items()}
         rest = {"lengths": lengths, "columns": torch.tensor(ids.shape[1])}
         return packed | rest | ({"group": batch["group"]} if "group" in batch else {})
+
+    def batch(self, rows: Sequence[Encoded]) -> dict[str, Tensor]:
+        """Rows of token ids as a batch that never was padded."""
+        lengths = torch.tensor([len(row) for row in rows])
+        tokens = int(lengths.sum())
+        found = {}
+        for name in rows[0].ids:
+            flat = chain.from_iterable(row.ids[name] for row in rows)
+            found[name] = torch.from_numpy(np.fromiter(flat, dtype=np.int64, count=tokens))
+        starts = (lengths.cumsum(0) - lengths).repeat_interleave(lengths, output_size=tokens)
+        position = torch.arange(tokens) - starts
+        position_ids = self._position_ids(found["input_ids"], position, starts)
+        return {**found, "position": position, "position_ids": position_ids, "lengths": lengths}
 
     def run(self, state: Any, step: Step) -> State:
         if isinstance(state, PaddedState):
@@ -129,12 +139,16 @@ class Packed:
         """The layer as this backend runs it."""
         return block
 
-    def _position_ids(self, ids: Tensor, position: Tensor) -> Tensor:
+    def _position_ids(self, ids: Tensor, position: Tensor, starts: Tensor | None = None) -> Tensor:
+        """What the encoder looks positions up by; of rows that lie one after the other, `starts` says where."""
         if self.walk.family not in COUNTED:
             return position
         embeddings: Any = self.walk.base.embeddings
-        real = ids != embeddings.padding_idx
-        return (real.cumsum(-1) * real) + embeddings.padding_idx
+        real = (ids != embeddings.padding_idx).long()
+        up_to = real.cumsum(-1)
+        if starts is not None:
+            up_to = up_to - up_to[starts] + real[starts]
+        return up_to * real + embeddings.padding_idx
 
     def _embedded(self, input_ids: Tensor, **others: Tensor) -> Tensor:
         base: Any = self.walk.base
@@ -145,24 +159,6 @@ class Packed:
         if hasattr(base, "embeddings_project"):
             hidden = base.embeddings_project(hidden)
         return hidden.squeeze(0)
-
-    def batch(self, rows: Sequence[Encoded]) -> dict[str, Tensor]:
-        """Rows of token ids as a batch that never was padded."""
-        lengths = torch.tensor([len(row) for row in rows])
-        tokens = int(lengths.sum())
-        found = {}
-        for name in rows[0].ids:
-            flat = chain.from_iterable(row.ids[name] for row in rows)
-            found[name] = torch.from_numpy(np.fromiter(flat, dtype=np.int64, count=tokens))
-        starts = (lengths.cumsum(0) - lengths).repeat_interleave(lengths, output_size=tokens)
-        found["position"] = torch.arange(tokens) - starts
-        found["position_ids"] = found["position"]
-        if self.walk.family in COUNTED:
-            embeddings: Any = self.walk.base.embeddings
-            real = found["input_ids"] != embeddings.padding_idx
-            before = real.cumsum(0) - real.cumsum(0)[starts] + real[starts].long()  # real ones of the row up to here
-            found["position_ids"] = before * real + embeddings.padding_idx
-        return found | {"lengths": lengths}
 
     @property
     def generation(self) -> int:

@@ -23,7 +23,8 @@ Answered = tuple[int, Tensor, int, int]  # number of a row, its logits, layers a
 
 
 class Stream:
-    """`full` tokens make a batch; None: `rows` rows do, padded, and none waits for others."""
+    """`full` tokens make a batch, or as many as `rows` of the longest rows have; None: `rows` rows do, padded, and none
+    waits for others."""
 
     def __init__(self, executor: Executor, rows: int | None, full: int | None):
         self.executor, self.model, self.rows, self.full = executor, executor.model, rows, full
@@ -39,6 +40,8 @@ class Stream:
         self.count += len(rows)
         if self.model.kind.per_token:
             self.lengths.update(zip(numbers, map(len, rows), strict=True))
+        if self.full is not None and self.rows is not None and rows:
+            self.full = min(self.full, self.rows * max(map(len, rows)))
         for indexes, batch in self._batches(rows, routes):
             chosen = [routes[index] for index in indexes]
             pools = self._pools(chosen[0])

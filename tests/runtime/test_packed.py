@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from paredown.answers._rows import token_rows
+from paredown.answers._rows import Encoded, token_rows
 from paredown.errors import BadSetting
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
@@ -204,3 +204,14 @@ def test_a_backend_put_there_by_hand_stays() -> None:
     model.backend = packed = Packed(model.walk)
     model.answer(batch(99, [4]))
     assert model.backend is packed
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "mpnet"])
+def test_a_batch_that_never_was_padded(family: str) -> None:
+    """Rows of token ids and their padded batch are the same to the backend, a padding id among the ids included."""
+    model, inputs = adaptive(family).use("packed"), batch(99, [5, 2, 7])
+    inputs["input_ids"][0, 2] = 1  # what RoBERTa pads with
+    kept = zip(inputs["input_ids"], inputs["attention_mask"], strict=True)
+    rows = [Encoded({"input_ids": ids[mask.bool()].tolist()}) for ids, mask in kept]
+    wanted, found = model.backend._packed(inputs), model.backend.batch(rows)  # type: ignore[attr-defined]
+    assert all(torch.equal(wanted[name], value) for name, value in found.items())
