@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
+import warnings
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
@@ -33,16 +34,18 @@ def onnx_int8(model: Any) -> Callable[[Batch], Any] | None:
     names, ids = ["input_ids", "attention_mask"], torch.randint(10, 20, (2, 16))
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode(False), torch.no_grad():
         plain, small = f"{folder}/plain.onnx", f"{folder}/int8.onnx"
-        torch.onnx.export(
-            _Logits(model),
-            (ids, torch.ones_like(ids)),
-            plain,
-            dynamo=False,
-            opset_version=17,
-            input_names=names,
-            output_names=["logits"],
-            dynamic_axes={name: {0: "rows", 1: "tokens"} for name in names},
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the exporter, about shapes that it traces
+            torch.onnx.export(
+                _Logits(model),
+                (ids, torch.ones_like(ids)),
+                plain,
+                dynamo=False,
+                opset_version=17,
+                input_names=names,
+                output_names=["logits"],
+                dynamic_axes={name: {0: "rows", 1: "tokens"} for name in names},
+            )
         int8 = {"weight_type": quantization.QuantType.QInt8, "per_channel": True, "reduce_range": True}
         quantization.quantize_dynamic(plain, small, **int8)
         options = onnxruntime.SessionOptions()
