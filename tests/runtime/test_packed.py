@@ -158,7 +158,8 @@ def test_copies_answer_alike() -> None:
     model, inputs = adaptive("bert").use("packed"), batch(99, [9, 6])
     wanted = model.answer(inputs, Plan(exit="entropy:0.5"))
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert torch.equal(twin.answer(inputs, Plan(exit="entropy:0.5")).logits, wanted.logits)
+        found = twin.answer(inputs, Plan(exit="entropy:0.5"))  # weights may lie elsewhere, which moves the last bits
+        assert torch.allclose(found.logits, wanted.logits, atol=MARGIN) and torch.equal(found.layers, wanted.layers)
         assert isinstance(twin.backend, Packed) and twin.backend.walk is twin.walk
 
 
