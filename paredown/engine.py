@@ -78,17 +78,21 @@ class Settling(Observer):
     def after(self, state: State, step: Step) -> State:
         if not step.asked:
             return state
+        state, logits, leave = self.judged(state, step)
+        found = _answers(state, step, logits)
+        found["leave"] = torch.ones_like(found["layers"], dtype=torch.bool) if leave is None else leave
+        return state.settling(_first_of(state.settled, found))
+
+    def judged(self, state: State, step: Step) -> tuple[State, Tensor, Tensor | None]:
+        """The state with what the rule remembers, the logits that would be the answer, and [units] who is sure enough;
+        None at the end, where all must be."""
         evidence = self.network.evidence(state, step)
         logits = evidence.logits if self.rule is None else self.rule.answer(evidence, state.memory)
-        found = {"logits": logits, "layers": logits.new_full((len(logits),), step.number, dtype=torch.long)}
-        found["tokens"] = state.tokens_run
         if step.last:
-            found["leave"] = torch.ones_like(found["layers"], dtype=torch.bool)
-            return state.settling(_first_of(state.settled, found))
+            return state, logits, None
         certainty, memory = self.rule.certainty(evidence, state.memory)
         bounds = self.bounds[step.number - 1] if state.bounds is None else state.bounds[:, step.number - 1]
-        found["leave"] = certainty > bounds
-        return state.remembering(memory).settling(_first_of(state.settled, found))
+        return state.remembering(memory), logits, certainty > bounds
 
 
 class Answering(Settling):
@@ -99,19 +103,29 @@ class Answering(Settling):
         self.left: list[tuple[Tensor, ...]] = []  # units, logits, layers, tokens
 
     def after(self, state: State, step: Step) -> State:
-        state = super().after(state, step)
-        return self.cut(state, step.last) if step.asked else state
+        if not step.asked:
+            return state
+        state, logits, leave = self.judged(state, step)
+        staying, gone = (None, None) if leave is None else state.split(leave)
+        if staying is not None and gone is None:
+            return state
+        return self._leave(state, _answers(state, step, logits), staying, gone)
 
     def cut(self, state: State, everyone: bool = False) -> State:
-        """Those that have their answer leave the batch."""
-        settled, units = state.settled, state.units
-        staying, gone = (None, None) if everyone else state.settling({}).split(settled["leave"])
-        if staying is not None:
-            if gone is None:
-                return staying
-            units, settled = units[gone], {name: value[gone] for name, value in settled.items()}
-        self.left.append((units, settled["logits"], settled["layers"], settled["tokens"]))
-        return staying or state.nobody()
+        """Those that have settled leave the batch."""
+        settled, rest = state.settled, state.settling({})
+        staying, gone = (None, None) if everyone else rest.split(settled["leave"])
+        if staying is not None and gone is None:
+            return rest
+        return self._leave(state, settled, staying, gone)
+
+    def _leave(self, state: State, found: Memory, staying: Any, gone: Tensor | None) -> State:
+        """Units by index, or all where nobody stays."""
+        units = state.units
+        if staying is not None and gone is not None:
+            units, found = units[gone], {name: value[gone] for name, value in found.items()}
+        self.left.append((units, found["logits"], found["layers"], found["tokens"]))
+        return state.nobody() if staying is None else staying
 
     def answer(self) -> Answer:
         """The answers, in the order of the units' numbers."""
@@ -121,6 +135,12 @@ class Answering(Settling):
             order = units.argsort()
             found = [value[order] for value in found]
         return Answer(*found)
+
+
+def _answers(state: State, step: Step, logits: Tensor) -> Memory:
+    """What units would answer after a step, and the work done for it."""
+    layers = logits.new_full((len(logits),), step.number, dtype=torch.long)
+    return {"logits": logits, "layers": layers, "tokens": state.tokens_run}
 
 
 def _first_of(settled: Memory, found: Memory) -> Memory:

@@ -21,16 +21,17 @@ class Runner:
         self.segments = segments(route, every)
         self.settling = Settling(network, route)
         self.backend = network.backend
+        self.parameter = next(network.parameters())  # it moves with the model
         self.generation = self._generation
         self.graphs: Any = None
-        if next(network.parameters()).is_cuda:
+        if self.parameter.is_cuda:
             from paredown.runtime.graphs import Graphs
 
             self.graphs = Graphs(network, self.settling, self.segments)
 
     @property
     def _generation(self) -> Any:
-        return getattr(self.network.backend, "generation", None), next(self.network.parameters()).device
+        return getattr(self.backend, "generation", None), self.parameter.device
 
     @property
     def stale(self) -> bool:
@@ -44,12 +45,17 @@ class Runner:
 
     def run(self, segment: Segment, state: Any, answering: Answering) -> Any:
         """The units that stay after a segment."""
+        if sum(step.asked for step in segment.steps) == 1:  # nobody settles before its end
+            return run_steps(self.backend, segment.steps, state, answering)
         state = run_steps(self.backend, segment.steps, state, self.settling)
         return answering.cut(state, segment.last)
 
     def answer(self, batch: dict[str, Tensor], bounds: Tensor | None = None) -> Answer:
         """Answer a batch at once."""
         state, answering = self.embed(batch, bounds), Answering(self.network, self.route)
+        if self.graphs is None and len(self.segments) == sum(step.asked for step in self.route.steps):
+            run_steps(self.backend, self.route.steps, state, answering)
+            return answering.answer()
         for segment in self.segments:
             if self.graphs is not None and self.graphs.fit(state):
                 self.graphs.run(segment.index, state, answering)
