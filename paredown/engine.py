@@ -69,8 +69,8 @@ def kept(state: State, step: Step) -> Tensor:
 
 
 class Settling(Observer):
-    """Units that are sure enough have their answer, with the logits that their exit rule gives them; they run on
-    unheard, and nothing waits for the device."""
+    """Units that are sure enough have their answer, with the logits that their exit rule gives them; they run
+    on, and nothing waits for the device."""
 
     def __init__(self, network: Network, route: Route):
         self.network, self.rule, self.bounds = network, route.plan.exit, route.bounds

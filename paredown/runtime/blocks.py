@@ -143,7 +143,7 @@ class FeedForward:
     def __call__(self, hidden: Tensor) -> Tensor:
         gelu = isinstance(self.activation, GELUActivation)
         if hidden.is_cuda and hidden.dtype in HALF and gelu and self.up.bias is not None:
-            # The product applies it by tanh, which is nearer to the exact GELU than 16 bits are.
+            # The product applies it by tanh, at most 5e-4 from the exact GELU: what 16 bits round values near 1 by.
             return self.down(torch._addmm_activation(self.up.bias, hidden, self.up.weight.t(), use_gelu=True))
         return self.down(self.activation(self.up(hidden)))
 
