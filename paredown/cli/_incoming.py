@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import codecs
-import hashlib
 import logging
-import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
 
-from paredown.answers import Choices, Kind, MultiLabel, Row
+from paredown.answers import Kind
 from paredown.answers._columns import LABEL_NAMES, TEXT_NAMES, Columns, find_columns
 from paredown.cli._data import as_flags
 from paredown.errors import BadInput, BadSetting
 from paredown.model import Reading
 from paredown.registry import answers, tasks
-from paredown.tasks import Question
+from paredown.tasks._incoming import LISTS, Incoming, incoming_question, incoming_row
 from paredown.tasks._questions import JSON
-from paredown.tasks._reading import Fault, Item, item_of, readable_cell, value_of
 from paredown.tasks._records import numbered_records
 from paredown.tasks._table import Numbered, Table, _ended, read_table, table_of, without_last_blanks
-from paredown.tasks.wikihop import question_of
 
 PIPE = "-"  # standard input or output
 STANDARD_INPUT = "standard input"
 LOOKED_AT = 1000  # json lines have no header: so many records tell the columns
 FORMS = ("auto", "text", "csv", "tsv", "jsonl", "conll")  # of standard input; a file's name gives its own
 HEADER_WORDS = 3  # of a column's name, at most
-OPTIONS = "options"  # the column that holds a list of them, where one is chosen
-LISTS = ("candidates", "supports")  # the columns that hold lists, where a marked candidate is chosen
 
 log = logging.getLogger(__name__)
 
@@ -76,29 +69,6 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Incoming:
-    """One input row, good or bad."""
-
-    line: int
-    row: Row | Question | Choices | None
-    error: str = ""
-    kept: tuple[Any, ...] = ()  # what goes to the output as it came
-
-    def chained(self, before: str) -> str:
-        """A digest of this row and all before it."""
-        facts = (self.row, self.error, *self.kept)
-        return hashlib.sha256((before + repr(facts)).encode()).hexdigest()
-
-    def keeping(self, record: dict[str, Any] | str, names: tuple[str, ...]) -> Incoming:
-        """The same row with values of its record."""
-        known = record if isinstance(record, dict) else {}
-        try:
-            return replace(self, kept=tuple(_plain_value(known.get(name), name) for name in names))
-        except Fault as fault:
-            return replace(_bad(self.line, fault), kept=(None,) * len(names))
-
-
-@dataclass(frozen=True)
 class InputSource:
     name: str
     unit: str  # what is counted: lines, or rows of a parquet file
@@ -127,7 +97,7 @@ def open_source(given: Input, kind: Kind) -> InputSource:
     table, names = _named(given.table(kind.per_word))
     columns = _columns(table.source, names, given, kind.per_word) if names else Columns(("text",))
     kept = given.kept(table.source, names)
-    found = (_incoming(line, record, columns, kind).keeping(record, kept) for line, record in table.rows)
+    found = (incoming_row(line, record, columns, kind).keeping(record, kept) for line, record in table.rows)
     return InputSource(table.source, table.unit, given.size, columns.text[0], columns.pair, found, kept)
 
 
@@ -152,18 +122,8 @@ def open_records(given: Input) -> InputSource:
         table = given.table()
     table, names = _named(table)
     kept = given.kept(table.source, names)
-    found = (_question(line, record).keeping(record, kept) for line, record in table.rows)
+    found = (incoming_question(line, record).keeping(record, kept) for line, record in table.rows)
     return InputSource(table.source, table.unit, given.size, "query", ", ".join(LISTS), found, kept)
-
-
-def _question(line: int, record: dict[str, Any] | str) -> Incoming:
-    if isinstance(record, str):
-        return Incoming(line, None, record)
-    asked = {"id": str(line), "query": record.get("query")}
-    try:
-        return Incoming(line, question_of(asked | {name: _listed(record, name) for name in LISTS}))
-    except Fault as fault:
-        return _bad(line, fault)
 
 
 def open_questions(path: str, task: str, kind: Kind) -> InputSource:
@@ -194,43 +154,6 @@ def _columns(source: str, names: tuple[str, ...], given: Input, per_word: bool) 
         names = others or names
     with as_flags():
         return find_columns(source, names, text, pair, usual=given.usual, per_word=per_word)
-
-
-def _incoming(line: int, record: dict[str, Any] | str, columns: Columns, kind: Kind) -> Incoming:
-    try:
-        item = item_of(line, record, Columns(columns.text, columns.pair), kind)
-        if kind.grouped and isinstance(record, dict):
-            return Incoming(line, _choices(item, record))
-    except Fault as fault:
-        return _bad(line, fault)
-    return Incoming(line, Row(item.text, item.pair))
-
-
-def _choices(item: Item, record: dict[str, Any]) -> Choices:
-    """A question with its options."""
-    try:
-        asked = Choices(str(item.line), item.pair or "", str(item.text), _listed(record, OPTIONS))
-        return answers.make("choice").unit(asked, 0)
-    except BadInput as error:
-        raise Fault(str(error).partition(": ")[2]) from None
-
-
-def _listed(record: dict[str, Any], column: str) -> Any:
-    """A list, which stands as JSON where cells are text."""
-    return value_of(record.get(column), MultiLabel())
-
-
-def _bad(line: int, fault: Exception) -> Incoming:
-    return Incoming(line, None, str(fault).encode("utf-8", "replace").decode())  # it may quote what is no UTF-8
-
-
-def _plain_value(value: Any, name: str) -> Any:
-    """A value as JSON can hold it."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else str(value)
-    if isinstance(value, str):
-        return readable_cell(value, name)
-    return value if value is None or isinstance(value, (bool, int, float, list, dict)) else str(value)
 
 
 def _standard_input(given: Input) -> Table:

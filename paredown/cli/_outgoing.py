@@ -6,8 +6,6 @@ safe. Bytes beyond that are cut off when the run goes on.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import sys
@@ -17,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from paredown.answers import Kind
+from paredown.answers._shape import NESTED, Record, Shape, csv_of, jsonl_of
 from paredown.errors import BadSetting
 from paredown.evaluation import HotpotPredictions
 from paredown.system.saving import saving, sync
@@ -25,13 +23,6 @@ from paredown.system.saving import saving, sync
 FORMATS = (".jsonl", ".csv", ".parquet")
 OFFICIAL = ".json"  # of a task's questions: its official prediction file
 GROUP = 10_000  # rows that a parquet file keeps together
-Record = dict[str, Any]  # row, the fields of a prediction, and error where the row is bad
-NESTED = ("scores", "facts")  # one cell of JSON in a flat file
-
-
-def fields_of(kind: Kind, named: bool = False) -> tuple[str, ...]:
-    """The fields of a row's record; `named`: rows are questions that have an id, and letters for their options."""
-    return (*(kind.named_fields if named else ()), *kind.fields)
 
 
 @dataclass
@@ -43,55 +34,6 @@ class Done:
     digest: str = ""  # of the input rows
     layers: float = 0  # sum over the good rows; of a row of several windows, their mean
     bad: int = 0
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The columns of a flat file."""
-
-    kind: Kind
-    labels: tuple[str, ...]
-    named: bool = False  # rows are questions that have an id
-    columns: tuple[str, ...] = ()  # of the input, that come along
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        return ("row", *self.kept, *fields_of(self.kind, self.named), "error")
-
-    @property
-    def kept(self) -> tuple[str, ...]:
-        """What the input's columns are called here: as they were, unless a field of ours has that name."""
-        ours = {"row", "error", *fields_of(self.kind, self.named), *self._scores}
-        names: list[str] = []
-        for name in self.columns:
-            while name in ours:
-                name = f"input_{name}"
-            ours.add(name)
-            names.append(name)
-        return tuple(names)
-
-    @property
-    def _scores(self) -> list[str]:
-        return [f"score_{label}" for label in self.labels]
-
-    def spreads(self, name: str) -> bool:
-        """Scores have a column for each label, unless rows differ in whose they are: of words, of their own options."""
-        return name == "scores" and not self.kind.own_scores
-
-    @property
-    def names(self) -> list[str]:
-        return [column for name in self.fields for column in (self._scores if self.spreads(name) else [name])]
-
-    def flat(self, record: Record) -> list[Any]:
-        cells: list[Any] = []
-        for name in self.fields:
-            value = record.get(name)
-            if self.spreads(name):
-                cells += [value and value[label] for label in self.labels]
-            else:
-                nested = name in NESTED and value is not None
-                cells.append(json.dumps(value, ensure_ascii=False) if nested else value)
-        return cells
 
 
 class Outgoing(Protocol):
@@ -117,7 +59,7 @@ class ToPipe:
     def open(self) -> None: ...
 
     def write(self, records: Sequence[Record], done: Done) -> None:
-        sys.stdout.buffer.write(_jsonl(records))
+        sys.stdout.buffer.write(jsonl_of(records))
         sys.stdout.buffer.flush()
         self.done = done
 
@@ -170,13 +112,12 @@ class ToFile:
                 self._note()
             self._file.truncate(self.done.bytes)
             if self.path.suffix == ".csv" and not self.done.bytes:
-                self._append(_csv([self.shape.names]), self.done)
+                self._append(csv_of([self.shape.names]), self.done)
 
     def write(self, records: Sequence[Record], done: Done) -> None:
         """Add rows; `done` is how far the run has come with them."""
-        flat = self.path.suffix == ".csv"
         with saving(self.path):
-            self._append(_csv(map(self.shape.flat, records)) if flat else _jsonl(records), done)
+            self._append(self.shape.lines(records, self.path.suffix == ".csv"), done)
 
     def _append(self, data: bytes, done: Done) -> None:
         assert self._file is not None
@@ -253,19 +194,6 @@ def _lock(file: BinaryIO, path: Path) -> None:
         raise BadSetting(f"another run is writing {path}") from None
     except OSError:  # file systems without locks
         return
-
-
-def _jsonl(records: Sequence[Record]) -> bytes:
-    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
-
-
-def _csv(rows: Any) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(
-        [json.dumps(cell, ensure_ascii=False) if isinstance(cell, (list, dict)) else cell for cell in row]
-        for row in rows
-    )
-    return text.getvalue().encode()
 
 
 def _to_parquet(part: Path, path: Path, shape: Shape) -> None:

@@ -8,40 +8,39 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
-from paredown.answers import Prediction, flat
+from paredown.answers import flat
 from paredown.answers._length import check_length
+from paredown.answers._shape import Record
 from paredown.bundle import FACTS
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_forecast, print_json, results
 from paredown.cli._data import AnswerKind, Header, PairColumn
 from paredown.cli._data import TextColumn as Text
-from paredown.cli._incoming import PIPE, Incoming, Input, InputSource, open_questions, open_records, open_source
+from paredown.cli._incoming import PIPE, Input, InputSource, open_questions, open_records, open_source
 from paredown.cli._loading import Device, Dtype, Reduce, Runtime, changed, check_same_kind, device_named, load_bundle
 from paredown.cli._outgoing import (
     Done,
     Outgoing,
-    Record,
-    Shape,
     ToFile,
     ToPipe,
     check_output,
-    fields_of,
 )
 from paredown.errors import BadInput, BadSetting, Interrupted, NonFiniteAnswer, OutOfMemory
 from paredown.evaluation.cost import Cost
 from paredown.model import AdaptiveModel, Reading
 from paredown.plan import Plan
 from paredown.registry import answers
+from paredown.runtime.predictor import Predictor, layers_of
 from paredown.system.memory import is_out_of_memory
 from paredown.system.saving import sha256
 from paredown.system.signals import Signals
-from paredown.tasks.race import letter
+from paredown.tasks._incoming import Incoming
 
 CHUNK = 32  # batches between two writes
 BATCH = {"cpu": 32, "cuda": 1024}  # rows of a batch in that sense, where nobody says
@@ -109,10 +108,12 @@ def predict(
     given = Reading(max_length, text_column, pair_column, header=header)
     wanted = Input(input, given, model.reading, input_format, tuple(id_column or ()), keep_columns)
     source = _source(model, wanted, task)
-    run = _Run(model.to(where), chosen, source, batch_size, max_length, skip_bad_rows, settings, task)
+    named = task is not None
+    predictor = Predictor(model.to(where), chosen, batch_size, max_length, settings, named, source.kept)
+    run = _Run(predictor, source, skip_bad_rows, task)
     out: Outgoing = ToPipe()
     if output != PIPE:
-        out = ToFile(Path(output), run.shape, _task(bundle, run), restart)
+        out = ToFile(Path(output), predictor.shape, _task(bundle, run), restart)
     before = out.done
     if dry_run:
         return _foresee(run, before, as_json)
@@ -131,22 +132,10 @@ def predict(
 
 @dataclass(frozen=True)
 class _Run:
-    model: AdaptiveModel
-    plan: Plan
+    predictor: Predictor
     source: InputSource
-    batch_size: int | None
-    max_length: int | None
     skip_bad_rows: bool
-    settings: dict[str, Any]  # of the kind of answer
     task: str | None = None  # whose format the questions have
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        return fields_of(self.model.kind, self.task is not None)
-
-    @cached_property
-    def shape(self) -> Shape:
-        return Shape(self.model.kind, tuple(self.model.labels), self.task is not None, self.source.kept)
 
     def to_the_end(self, out: Outgoing, signals: Signals, show: Callable[[Done], None]) -> None:
         """Chunk after chunk; the next one is read and tokenised while one runs. A signal lets the chunk at work be
@@ -181,15 +170,14 @@ class _Run:
         chunk += self.source.take(self.chunk)
 
     def _prepare(self, chunk: list[Incoming]) -> Any:
-        rows = [one.row for one in chunk if one.row is not None]
-        if len(rows) < len(chunk) and not self.skip_bad_rows:
+        if not self.skip_bad_rows and any(one.row is None for one in chunk):
             return None  # `answer` will say why
-        return self.model.prepare(rows, self.plan, self.max_length, **self.settings)
+        return self.predictor.prepare(chunk)
 
     @property
     def chunk(self) -> int:
         """Rows between two writes."""
-        return CHUNK * (self.batch_size or BATCH[self.model.device.type])
+        return CHUNK * (self.predictor.batch_size or BATCH[self.predictor.model.device.type])
 
     def answer(self, chunk: list[Incoming], prepared: Future[Any], before: Done) -> tuple[list[Record], Done]:
         """The records of some rows, and how far that brings the run."""
@@ -198,38 +186,24 @@ class _Run:
             more = f"; and {len(bad) - 1} more up to {self.source.unit} {bad[-1].line}" if len(bad) > 1 else ""
             hint = "--skip-bad-rows gives such rows an error in place of a label"
             raise BadInput(f"{self.source.where(bad[0])}: {bad[0].error}{more} ({hint})")
-        rows = [one.row for one in chunk if one.row is not None]
-        predictions = iter(self._predict(rows, prepared.result(), before.rows))
-        records, layers, digest, kept = [], before.layers, before.digest, self.shape.kept
-        for index, one in enumerate(chunk, before.rows):
+        records = self._predict(chunk, prepared.result(), before.rows)
+        layers, digest = before.layers + sum(map(layers_of, records)), before.digest
+        for one in chunk:
             digest = one.chained(digest)
-            came = {"row": index, **dict(zip(kept, one.kept, strict=True))}
-            if one.row is None:
-                records.append({**came, **dict.fromkeys(self.fields), "error": one.error})
-            else:
-                prediction = next(predictions)
-                layers += prediction["layers"] / prediction.get("windows", 1)
-                records.append({**came, **prediction})
-        done = Done(before.rows + len(chunk), before.bytes, digest, layers, before.bad + len(bad))
-        return records, done
+        return records, Done(before.rows + len(chunk), before.bytes, digest, layers, before.bad + len(bad))
 
-    def _predict(self, rows: list[Any], job: Any, first: int) -> list[Record]:
+    def _predict(self, chunk: list[Incoming], job: Any, first: int) -> list[Record]:
         try:
-            predictions = self.model.executor.predict(job, self.batch_size)
-            return [self._record(*pair) for pair in zip(rows, predictions, strict=True)]
+            return self.predictor.records(chunk, job, first)
         except NonFiniteAnswer as error:
             raise NonFiniteAnswer(f"{error}, counted from 0 at row {first} of {self.source.name}") from None
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            now = "so many rows" if self.batch_size is None else f"a batch of {self.batch_size} rows"
-            less = max((self.batch_size or 64) // 2, 1)
+            size = self.predictor.batch_size
+            now = "so many rows" if size is None else f"a batch of {size} rows"
+            less = max((size or 64) // 2, 1)
             raise OutOfMemory(f"{now} does not fit; run it again with --batch-size {less} to go on") from None
-
-    def _record(self, row: Any, prediction: Prediction) -> Record:
-        found = {"id": lambda: row.id, "letter": lambda: letter(row.options.index(prediction.label))}
-        found |= {"answer": lambda: prediction.label}
-        return {name: found[name]() if name in found else getattr(prediction, name) for name in self.fields}
 
 
 def _check_files(input: str, output: str, restart: bool, named: bool) -> None:
@@ -291,14 +265,14 @@ def _task(bundle: str, run: _Run) -> dict[str, Any]:
     """All that makes a difference to the rows written. Another batch size or device only rounds differently."""
     return {
         "bundle": sha256(Path(bundle) / FACTS),
-        "dtype": str(run.model.dtype).removeprefix("torch."),
-        "plan": run.plan.to_json(),
+        "dtype": str(run.predictor.model.dtype).removeprefix("torch."),
+        "plan": run.predictor.plan.to_json(),
         "text column": run.source.text,
         "pair column": run.source.pair,
         "columns kept": list(run.source.kept) or None,
-        "max length": run.max_length,
-        "null threshold": run.settings.get("null_threshold"),
-        "support threshold": run.settings.get("support_threshold"),
+        "max length": run.predictor.max_length,
+        "null threshold": run.predictor.settings.get("null_threshold"),
+        "support threshold": run.predictor.settings.get("support_threshold"),
         "task": run.task,
         "input": Path(run.source.name).name,
         "size of the input": run.source.size,
@@ -368,8 +342,8 @@ def _foresee(run: _Run, before: Done, as_json: bool) -> None:
     """What would run, judged by the first chunk."""
     chunk = run.source.take(run.chunk)
     good: list[Any] = [one.row for one in chunk if one.row is not None]
-    model = run.model
-    lengths = [len(one) for one in flat(model.encode(good, run.max_length))]
+    model, max_length = run.predictor.model, run.predictor.max_length
+    lengths = [len(one) for one in flat(model.encode(good, max_length))]
     cost = Cost.of(model) if good else None
     found: dict[str, Any] = {
         "input": run.source.name,
@@ -379,9 +353,9 @@ def _foresee(run: _Run, before: Done, as_json: bool) -> None:
         "columns_kept": ", ".join(run.source.kept) or None,
         "kind": model.kind.name,
         "labels": None if model.kind.outputs else model.labels,
-        "max_length": model.kind.row_length(model, run.max_length),
+        "max_length": model.kind.row_length(model, max_length),
         "first_row": {name: value for name, value in asdict(good[0]).items() if value is not None} if good else None,
-        "plan": run.plan.to_json(),
+        "plan": run.predictor.plan.to_json(),
         "device": str(model.device),
         "rows_already_written": before.rows,
         "rows_looked_at": len(chunk),
@@ -391,5 +365,5 @@ def _foresee(run: _Run, before: Done, as_json: bool) -> None:
     }
     if as_json:
         return print_json(found)
-    shown = found | {"plan": str(run.plan)}
+    shown = found | {"plan": str(run.predictor.plan)}
     print_forecast({name: value for name, value in shown.items() if value is not None}, as_json)
