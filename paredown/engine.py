@@ -92,7 +92,8 @@ class Settling(Observer):
             return state, logits, None
         certainty, memory = self.rule.certainty(evidence, state.memory)
         bounds = self.bounds[step.number - 1] if state.bounds is None else state.bounds[:, step.number - 1]
-        return state.remembering(memory), logits, certainty > bounds
+        state = state if memory is state.memory else state.remembering(memory)
+        return state, logits, certainty > bounds
 
 
 class Answering(Settling):

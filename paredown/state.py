@@ -156,7 +156,7 @@ class State(ABC):
 
     def split(self: S, leave: Tensor) -> tuple[S | None, Tensor | None]:
         """Those that stay, and the indexes of those that go, the units where `leave` [units] is True; None for none."""
-        leaving = int(leave.sum())  # the one place that waits for the device
+        leaving = int(leave if len(leave) == 1 else leave.sum())  # the one place that waits for the device
         if leaving == 0:
             return self, None
         if leaving == len(leave):
@@ -297,7 +297,7 @@ class Evidence:
         """[rows] of [rows, items]: the least over the items that count, +inf where none does, NaN where one is NaN."""
         if self.answer_mask is not None and self.kind.per_word:
             values = values.masked_fill(~self.answer_mask, float("inf"))
-        return values.amin(1)
+        return values.squeeze(1) if values.shape[1] == 1 else values.amin(1)
 
     def with_logits(self, logits: Tensor) -> Evidence:
         """The same evidence with other logits."""

@@ -74,7 +74,8 @@ class Shape:
 
 
 def jsonl_of(records: Sequence[Record]) -> bytes:
-    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+    encode = json.JSONEncoder(ensure_ascii=False).encode  # which `dumps` would make anew for each
+    return "".join([encode(record) + "\n" for record in records]).encode()
 
 
 def csv_of(rows: Iterable[list[Any]]) -> bytes:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import codecs
+import hashlib
 import logging
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 from paredown.answers import Kind
 from paredown.answers._columns import LABEL_NAMES, TEXT_NAMES, Columns, find_columns
@@ -70,26 +72,39 @@ class Input:
 
 @dataclass(frozen=True)
 class InputSource:
+    """Rows are read one after the other, which is quick, and parsed by whoever answers them."""
+
     name: str
     unit: str  # what is counted: lines, or rows of a parquet file
     size: int | None  # bytes; None: standard input
     text: str  # column
     pair: str | None
-    rows: Iterator[Incoming]
+    raw: Numbered
+    parse: Callable[[int, Any], Incoming]
     kept: tuple[str, ...] = ()  # columns that go to the output
 
-    def take(self, number: int) -> list[Incoming]:
-        return list(islice(self.rows, number))
+    def take(self, number: int) -> list[tuple[int, Any]]:
+        """The next raw rows, each with its line."""
+        return list(islice(self.raw, number))
+
+    def parsed(self, raw: Sequence[tuple[int, Any]]) -> list[Incoming]:
+        return [self.parse(line, record) for line, record in raw]
 
     def skip(self, number: int) -> str:
         """Pass over rows that are done; their digest shows whether they are the same rows as then."""
-        digest = ""
-        for one in islice(self.rows, number):
-            digest = one.chained(digest)
-        return digest
+        return digest_of(islice(self.raw, number))
 
     def where(self, one: Incoming) -> str:
         return f"{self.name}, {self.unit} {one.line}"
+
+
+def digest_of(raw: Iterable[tuple[int, Any]], first: int = 0, before: str = "") -> str:
+    """Of rows in their order, the `first` of which came after others with a digest of their own."""
+    total = int(before or "0", 16)
+    for number, (_, record) in enumerate(raw, first):
+        facts = f"{number} {record!r}".encode("utf-8", "surrogatepass")
+        total += int.from_bytes(hashlib.blake2b(facts, digest_size=16).digest(), "big")
+    return f"{total % 2**128:032x}"
 
 
 def open_source(given: Input, kind: Kind) -> InputSource:
@@ -97,20 +112,24 @@ def open_source(given: Input, kind: Kind) -> InputSource:
     table, names = _named(given.table(kind.per_word))
     columns = _columns(table.source, names, given, kind.per_word) if names else Columns(("text",))
     kept = given.kept(table.source, names)
-    found = (incoming_row(line, record, columns, kind).keeping(record, kept) for line, record in table.rows)
-    return InputSource(table.source, table.unit, given.size, columns.text[0], columns.pair, found, kept)
+
+    def parse(line: int, raw: Any) -> Incoming:
+        record = table.parse(raw)
+        return incoming_row(line, record, columns, kind).keeping(record, kept)
+
+    return InputSource(table.source, table.unit, given.size, columns.text[0], columns.pair, table.raw, parse, kept)
 
 
 def _named(table: Table) -> tuple[Table, tuple[str, ...]]:
     """The table and its columns; json lines have no header, so their first records tell."""
     if table.columns is not None:
         return table, table.columns
-    first = list(islice(table.rows, LOOKED_AT))
+    first, table = table.peeked(LOOKED_AT)
     names = tuple(dict.fromkeys(str(name) for _, record in first if isinstance(record, dict) for name in record))
     if first and not names:
         line, reason = first[0]
         raise BadInput(f"{table.source}, {table.unit} {line}: {reason}; nor is any of the first {len(first)} good")
-    return replace(table, rows=chain(first, table.rows)), names
+    return table, names
 
 
 def open_records(given: Input) -> InputSource:
@@ -122,8 +141,12 @@ def open_records(given: Input) -> InputSource:
         table = given.table()
     table, names = _named(table)
     kept = given.kept(table.source, names)
-    found = (incoming_question(line, record).keeping(record, kept) for line, record in table.rows)
-    return InputSource(table.source, table.unit, given.size, "query", ", ".join(LISTS), found, kept)
+
+    def parse(line: int, raw: Any) -> Incoming:
+        record = table.parse(raw)
+        return incoming_question(line, record).keeping(record, kept)
+
+    return InputSource(table.source, table.unit, given.size, "query", ", ".join(LISTS), table.raw, parse, kept)
 
 
 def open_questions(path: str, task: str, kind: Kind) -> InputSource:
@@ -138,11 +161,14 @@ def open_questions(path: str, task: str, kind: Kind) -> InputSource:
     ending = reader.in_folders_of
     if folder and not (ending and any(Path(path).glob(f"*{ending}"))):
         raise BadInput(f"{path} is a folder{ending and f' without a {ending}'}; name a file of questions")
-    rows = (
-        Incoming(number, None, f"{where}: {asked}") if isinstance(asked, str) else Incoming(number, asked)
-        for number, (where, asked) in enumerate(reader.questions(Path(path)), 1)
-    )
-    return InputSource(path, "question", None if folder else Path(path).stat().st_size, "question", "context", rows)
+    size = None if folder else Path(path).stat().st_size
+    raw = enumerate(reader.questions(Path(path)), 1)
+    return InputSource(path, "question", size, "question", "context", raw, _asked)
+
+
+def _asked(line: int, raw: tuple[str, Any]) -> Incoming:
+    where, asked = raw
+    return Incoming(line, None, f"{where}: {asked}") if isinstance(asked, str) else Incoming(line, asked)
 
 
 def _columns(source: str, names: tuple[str, ...], given: Input, per_word: bool) -> Columns:

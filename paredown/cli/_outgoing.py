@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from paredown.answers._shape import NESTED, Record, Shape, csv_of, jsonl_of
+from paredown.answers._shape import NESTED, Shape, csv_of
 from paredown.errors import BadSetting
 from paredown.evaluation import HotpotPredictions
 from paredown.system.saving import saving, sync
@@ -42,7 +42,8 @@ class Outgoing(Protocol):
 
     def open(self) -> None: ...
 
-    def write(self, records: Sequence[Record], done: Done) -> None: ...
+    def write(self, data: bytes, done: Done) -> None:
+        """Add rows, as `Shape.lines` makes them; `done` is how far the run has come with them."""
 
     def finish(self) -> None: ...
 
@@ -58,8 +59,8 @@ class ToPipe:
 
     def open(self) -> None: ...
 
-    def write(self, records: Sequence[Record], done: Done) -> None:
-        sys.stdout.buffer.write(jsonl_of(records))
+    def write(self, data: bytes, done: Done) -> None:
+        sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         self.done = done
 
@@ -114,10 +115,9 @@ class ToFile:
             if self.path.suffix == ".csv" and not self.done.bytes:
                 self._append(csv_of([self.shape.names]), self.done)
 
-    def write(self, records: Sequence[Record], done: Done) -> None:
-        """Add rows; `done` is how far the run has come with them."""
+    def write(self, data: bytes, done: Done) -> None:
         with saving(self.path):
-            self._append(self.shape.lines(records, self.path.suffix == ".csv"), done)
+            self._append(data, done)
 
     def _append(self, data: bytes, done: Done) -> None:
         assert self._file is not None

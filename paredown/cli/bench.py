@@ -53,7 +53,7 @@ def bench(
     model.route(plan)
     sizes = batch_size or [1, 32]
     source = open_source(Input(input, Reading(None, text_column, pair_column), model.reading), model.kind)
-    texts = [one.row for one in source.take(max(sizes) * (rounds + 1)) if one.row is not None]
+    texts = [one.row for one in source.parsed(source.take(max(sizes) * (rounds + 1))) if one.row is not None]
     if not texts:
         raise BadInput(f"{input} has no row that can be read")
     rows = model.encode(texts)

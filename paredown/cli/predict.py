@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +15,6 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from paredown.answers import flat
 from paredown.answers._length import check_length
-from paredown.answers._shape import Record
 from paredown.bundle import FACTS
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_forecast, print_json, results
 from paredown.cli._data import AnswerKind, Header, PairColumn
@@ -31,19 +28,16 @@ from paredown.cli._outgoing import (
     ToPipe,
     check_output,
 )
-from paredown.errors import BadInput, BadSetting, Interrupted, NonFiniteAnswer, OutOfMemory
+from paredown.cli._predicting import Chunks, make_ready_to_fork, workers
+from paredown.errors import BadInput, BadSetting
 from paredown.evaluation.cost import Cost
 from paredown.model import AdaptiveModel, Reading
 from paredown.plan import Plan
 from paredown.registry import answers
-from paredown.runtime.predictor import Predictor, layers_of
-from paredown.system.memory import is_out_of_memory
+from paredown.runtime.predictor import Predictor
 from paredown.system.saving import sha256
 from paredown.system.signals import Signals
-from paredown.tasks._incoming import Incoming
 
-CHUNK = 32  # batches between two writes
-BATCH = {"cpu": 32, "cuda": 1024}  # rows of a batch in that sense, where nobody says
 SHORTEST = 8  # tokens: room for the special ones and some text
 
 Option = typer.Option
@@ -85,6 +79,9 @@ def predict(
     batch_size: Annotated[
         int | None, Option(min=1, help="Rows that run at once, at most; default: what suits the device.")
     ] = None,
+    processes: Annotated[
+        int, Option(min=1, help="That parse, tokenise, run and decode side by side; they share cores and GPU.")
+    ] = 1,
     max_length: Annotated[int | None, Option(min=SHORTEST, help="Tokens per row; longer rows are cut.")] = None,
     device: Device = "auto",
     dtype: Dtype = None,
@@ -97,6 +94,8 @@ def predict(
 ) -> None:
     """Predict every row of a file of any size. The same command goes on with a run that was stopped."""
     _check_files(input, output, restart, task is not None)
+    if processes > 1:
+        make_ready_to_fork()
     where = device_named(device)
     model = load_bundle(bundle, dtype, runtime)
     check_same_kind(model, kind)
@@ -109,101 +108,25 @@ def predict(
     wanted = Input(input, given, model.reading, input_format, tuple(id_column or ()), keep_columns)
     source = _source(model, wanted, task)
     named = task is not None
-    predictor = Predictor(model.to(where), chosen, batch_size, max_length, settings, named, source.kept)
-    run = _Run(predictor, source, skip_bad_rows, task)
+    predictor = Predictor(model, chosen, batch_size, max_length, settings, named, source.kept)
+    chunks = Chunks(predictor, where, source, skip_bad_rows, output.endswith(".csv"), processes)
     out: Outgoing = ToPipe()
     if output != PIPE:
-        out = ToFile(Path(output), predictor.shape, _task(bundle, run), restart)
+        out = ToFile(Path(output), predictor.shape, _task(bundle, predictor, source, task), restart)
     before = out.done
     if dry_run:
-        return _foresee(run, before, as_json)
+        return _foresee(chunks, before, as_json)
     if before.rows and source.skip(before.rows) != before.digest:
         raise BadInput(f"the first {before.rows:,} rows of {source.name} are not those that {output} holds; --restart?")
-    start = time.monotonic()
-    with Signals() as signals, _bar(input, output, model.walk.num_base_layers, before) as show:
+    start, layers = time.monotonic(), model.walk.num_base_layers
+    with workers(chunks) as submit, Signals() as signals, _bar(input, output, layers, before) as show:
         try:
             out.open()
-            run.to_the_end(out, signals, show)
+            chunks.write_all(out, submit, signals, show)
             out.finish()
         finally:
             out.close()
-    _report(out.done, before, time.monotonic() - start, model.walk.num_base_layers, output, as_json)
-
-
-@dataclass(frozen=True)
-class _Run:
-    predictor: Predictor
-    source: InputSource
-    skip_bad_rows: bool
-    task: str | None = None  # whose format the questions have
-
-    def to_the_end(self, out: Outgoing, signals: Signals, show: Callable[[Done], None]) -> None:
-        """Chunk after chunk; the next one is read and tokenised while one runs. A signal lets the chunk at work be
-        finished, and drops those that are still being read."""
-        with ThreadPoolExecutor(1) as ahead:
-            ready: tuple[list[Incoming], Any] | None = None
-            while True:
-                chunk: list[Incoming] = []
-                problem: BaseException | None = None
-                if signals.asked is None:
-                    try:
-                        signals.finish(partial(self._read_into, chunk))
-                    except Exception as error:  # what was read before it is answered first
-                        problem = error
-                if signals.asked is not None:
-                    raise self._interrupted(out, signals.asked)
-                following = (chunk, ahead.submit(self._prepare, chunk)) if chunk and problem is None else None
-                if ready is not None:
-                    out.write(*self.answer(*ready, out.done))
-                    show(out.done)
-                if problem is not None:
-                    raise problem
-                if following is None:
-                    return
-                ready = following
-
-    def _interrupted(self, out: Outgoing, number: int) -> Interrupted:
-        how = "run it again, without --restart, to go on" if out.resumes else "a pipe cannot go on from there"
-        return Interrupted(f"stopped after {out.done.rows:,} rows; {how}", number)
-
-    def _read_into(self, chunk: list[Incoming]) -> None:
-        chunk += self.source.take(self.chunk)
-
-    def _prepare(self, chunk: list[Incoming]) -> Any:
-        if not self.skip_bad_rows and any(one.row is None for one in chunk):
-            return None  # `answer` will say why
-        return self.predictor.prepare(chunk)
-
-    @property
-    def chunk(self) -> int:
-        """Rows between two writes."""
-        return CHUNK * (self.predictor.batch_size or BATCH[self.predictor.model.device.type])
-
-    def answer(self, chunk: list[Incoming], prepared: Future[Any], before: Done) -> tuple[list[Record], Done]:
-        """The records of some rows, and how far that brings the run."""
-        bad = [one for one in chunk if one.row is None]
-        if bad and not self.skip_bad_rows:
-            more = f"; and {len(bad) - 1} more up to {self.source.unit} {bad[-1].line}" if len(bad) > 1 else ""
-            hint = "--skip-bad-rows gives such rows an error in place of a label"
-            raise BadInput(f"{self.source.where(bad[0])}: {bad[0].error}{more} ({hint})")
-        records = self._predict(chunk, prepared.result(), before.rows)
-        layers, digest = before.layers + sum(map(layers_of, records)), before.digest
-        for one in chunk:
-            digest = one.chained(digest)
-        return records, Done(before.rows + len(chunk), before.bytes, digest, layers, before.bad + len(bad))
-
-    def _predict(self, chunk: list[Incoming], job: Any, first: int) -> list[Record]:
-        try:
-            return self.predictor.records(chunk, job, first)
-        except NonFiniteAnswer as error:
-            raise NonFiniteAnswer(f"{error}, counted from 0 at row {first} of {self.source.name}") from None
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            size = self.predictor.batch_size
-            now = "so many rows" if size is None else f"a batch of {size} rows"
-            less = max((size or 64) // 2, 1)
-            raise OutOfMemory(f"{now} does not fit; run it again with --batch-size {less} to go on") from None
+    _report(out.done, before, time.monotonic() - start, layers, output, as_json)
 
 
 def _check_files(input: str, output: str, restart: bool, named: bool) -> None:
@@ -261,21 +184,21 @@ def _source(model: AdaptiveModel, wanted: Input, task: str | None) -> InputSourc
     return open_source(replace(wanted, given=columns), kind)
 
 
-def _task(bundle: str, run: _Run) -> dict[str, Any]:
+def _task(bundle: str, predictor: Predictor, source: InputSource, task: str | None) -> dict[str, Any]:
     """All that makes a difference to the rows written. Another batch size or device only rounds differently."""
     return {
         "bundle": sha256(Path(bundle) / FACTS),
-        "dtype": str(run.predictor.model.dtype).removeprefix("torch."),
-        "plan": run.predictor.plan.to_json(),
-        "text column": run.source.text,
-        "pair column": run.source.pair,
-        "columns kept": list(run.source.kept) or None,
-        "max length": run.predictor.max_length,
-        "null threshold": run.predictor.settings.get("null_threshold"),
-        "support threshold": run.predictor.settings.get("support_threshold"),
-        "task": run.task,
-        "input": Path(run.source.name).name,
-        "size of the input": run.source.size,
+        "dtype": str(predictor.model.dtype).removeprefix("torch."),
+        "plan": predictor.plan.to_json(),
+        "text column": source.text,
+        "pair column": source.pair,
+        "columns kept": list(source.kept) or None,
+        "max length": predictor.max_length,
+        "null threshold": predictor.settings.get("null_threshold"),
+        "support threshold": predictor.settings.get("support_threshold"),
+        "task": task,
+        "input": Path(source.name).name,
+        "size of the input": source.size,
     }
 
 
@@ -338,25 +261,26 @@ def _report(done: Done, before: Done, seconds: float, layers: int, output: str, 
         print_json(summary)
 
 
-def _foresee(run: _Run, before: Done, as_json: bool) -> None:
+def _foresee(chunks: Chunks, before: Done, as_json: bool) -> None:
     """What would run, judged by the first chunk."""
-    chunk = run.source.take(run.chunk)
+    source, predictor = chunks.source, chunks.predictor
+    chunk = source.parsed(source.take(chunks.size))
     good: list[Any] = [one.row for one in chunk if one.row is not None]
-    model, max_length = run.predictor.model, run.predictor.max_length
+    model, max_length = predictor.model, predictor.max_length
     lengths = [len(one) for one in flat(model.encode(good, max_length))]
     cost = Cost.of(model) if good else None
     found: dict[str, Any] = {
-        "input": run.source.name,
-        "bytes": run.source.size,
-        "text_column": run.source.text,
-        "pair_column": run.source.pair,
-        "columns_kept": ", ".join(run.source.kept) or None,
+        "input": source.name,
+        "bytes": source.size,
+        "text_column": source.text,
+        "pair_column": source.pair,
+        "columns_kept": ", ".join(source.kept) or None,
         "kind": model.kind.name,
         "labels": None if model.kind.outputs else model.labels,
         "max_length": model.kind.row_length(model, max_length),
         "first_row": {name: value for name, value in asdict(good[0]).items() if value is not None} if good else None,
-        "plan": run.predictor.plan.to_json(),
-        "device": str(model.device),
+        "plan": predictor.plan.to_json(),
+        "device": chunks.device,
         "rows_already_written": before.rows,
         "rows_looked_at": len(chunk),
         "bad_rows_among_them": len(chunk) - len(good),
@@ -365,5 +289,5 @@ def _foresee(run: _Run, before: Done, as_json: bool) -> None:
     }
     if as_json:
         return print_json(found)
-    shown = found | {"plan": str(run.predictor.plan)}
+    shown = found | {"plan": str(predictor.plan)}
     print_forecast({name: value for name, value in shown.items() if value is not None}, as_json)

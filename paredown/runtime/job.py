@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -40,6 +40,6 @@ class Job:
         found = [[answers[index] for index in indexes] for indexes in self.by_unit]
         decoded = self.kind.decode_units(units, [[its[0] for its in unit] for unit in found], self.labels)
         return [
-            replace(one, layers=sum(its[1] for its in unit), tokens=sum(its[2] for its in unit), windows=len(unit))
+            one.after(sum([its[1] for its in unit]), sum([its[2] for its in unit]), len(unit))
             for one, unit in zip(decoded, found, strict=True)
         ]

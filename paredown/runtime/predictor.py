@@ -40,19 +40,26 @@ class Predictor:
     def records(self, chunk: Sequence[Incoming], prepared: Any, first: int = 0) -> list[Record]:
         """One for every row, numbered from `first`; a bad row has an error in place of a label."""
         predictions = iter(self.model.executor.predict(prepared, self.batch_size))
-        records, kept = [], self.shape.kept
+        records, fields, kept = [], self.fields, self.shape.kept
         for index, one in enumerate(chunk, first):
-            came = {"row": index, **dict(zip(kept, one.kept, strict=True))}
+            record: Record = {"row": index}
+            if kept:
+                record |= zip(kept, one.kept, strict=True)
             if one.row is None:
-                records.append({**came, **dict.fromkeys(self.fields), "error": one.error})
+                record |= {**dict.fromkeys(fields), "error": one.error}
             else:
-                records.append({**came, **self._record(one.row, next(predictions))})
+                prediction = next(predictions)
+                record |= {name: _field(name, one.row, prediction) for name in fields}
+            records.append(record)
         return records
 
-    def _record(self, row: Any, prediction: Prediction) -> Record:
-        found = {"id": lambda: row.id, "letter": lambda: letter(row.options.index(prediction.label))}
-        found |= {"answer": lambda: prediction.label}
-        return {name: found[name]() if name in found else getattr(prediction, name) for name in self.fields}
+
+def _field(name: str, row: Any, prediction: Prediction) -> Any:
+    if name == "id":
+        return row.id
+    if name == "letter":
+        return letter(row.options.index(prediction.label))
+    return getattr(prediction, "label" if name == "answer" else name)
 
 
 def layers_of(record: Record) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,13 +26,10 @@ class Incoming:
     error: str = ""
     kept: tuple[Any, ...] = ()  # what goes to the output as it came
 
-    def chained(self, before: str) -> str:
-        """A digest of this row and all before it."""
-        facts = (self.row, self.error, *self.kept)
-        return hashlib.sha256((before + repr(facts)).encode()).hexdigest()
-
     def keeping(self, record: dict[str, Any] | str, names: tuple[str, ...]) -> Incoming:
         """The same row with values of its record."""
+        if not names:
+            return self
         known = record if isinstance(record, dict) else {}
         try:
             return replace(self, kept=tuple(_plain_value(known.get(name), name) for name in names))

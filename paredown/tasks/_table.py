@@ -7,8 +7,9 @@ import csv
 import gzip
 import json
 import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,17 +22,33 @@ WORD_A_LINE = (".conll", ".bio", ".iob", ".iob2")
 PLAIN = ".txt"  # words too, where every word has a label; else nobody knows what its lines are
 WORD_SUFFIXES = (*WORD_A_LINE, PLAIN, *(f"{suffix}.gz" for suffix in (*WORD_A_LINE, PLAIN)))
 SUFFIXES = (".tsv", ".tsv.gz", ".csv", ".csv.gz", ".jsonl", ".jsonl.gz", ".parquet")
+EMPTY = "the line is empty"
 LONGEST_CELL = 2**31 - 1  # the csv module stops at 131,072 characters unless told otherwise
 
 Numbered = Iterator[tuple[int, Any]]  # (line, record); a record that cannot be read is a text that says why
+
+
+def as_it_is(record: Any) -> Any:
+    return record
 
 
 @dataclass(frozen=True)
 class Table:
     source: str
     columns: tuple[str, ...] | None  # None: every record has its own (json lines)
-    rows: Numbered  # (line, dict of the columns), or (line, what is wrong with it)
+    raw: Numbered  # (line, what stands there), which is quick to read
     unit: str = "line"  # what is counted
+    parse: Callable[[Any], Any] = as_it_is  # to a dict of the columns, or a text that says what is wrong
+
+    @property
+    def rows(self) -> Numbered:
+        """(line, dict of the columns), or (line, what is wrong with it)"""
+        return ((line, self.parse(raw)) for line, raw in self.raw)
+
+    def peeked(self, number: int) -> tuple[list[tuple[int, Any]], Table]:
+        """The first rows, and the table with all of them still to come."""
+        first = list(islice(self.raw, number))
+        return [(line, self.parse(raw)) for line, raw in first], replace(self, raw=chain(first, self.raw))
 
 
 def suffix_of(path: Path) -> str | None:
@@ -78,7 +95,7 @@ def table_of(
 ) -> Table:
     """The records of numbered lines: csv, tsv or jsonl, and whatever else is a word a line."""
     if form == "jsonl":
-        return Table(source, None, without_last_blanks(_json(lines)))
+        return Table(source, None, without_last_blanks(lines), parse=_json)
     if form not in ("csv", "tsv"):
         return Table(source, (TOKENS, TAGS), sentences(lines))
     tabs = form == "tsv"
@@ -134,29 +151,27 @@ def _quoted(lines: Iterator[tuple[int, str]], separator: str) -> Numbered:
             yield start, "a quote that opens here is never closed" if unclosed else f"quotes are wrong: {error}"
 
 
-def _json(lines: Iterator[tuple[int, str]]) -> Numbered:
-    for number, line in lines:
-        if not line.strip():
-            yield number, []
-            continue
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            yield number, f"not JSON: {error}"
-            continue
-        yield number, record if isinstance(record, dict) else f"expected a JSON object, got {line.strip()[:40]}"
+def _json(line: str) -> Any:
+    if line.isspace():
+        return EMPTY
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return f"not JSON: {error}"
+    return record if isinstance(record, dict) else f"expected a JSON object, got {line.strip()[:40]}"
 
 
 def without_last_blanks(rows: Numbered) -> Numbered:
     """Blank lines at the end of a file are not rows; elsewhere they are rows that went missing."""
-    blank = []
-    for number, record in rows:
-        if record in ([], [""]):
-            blank.append(number)
+    blank: list[tuple[int, Any]] = []
+    for number, raw in rows:
+        if raw in ([], [""]) or (isinstance(raw, str) and raw.isspace()):
+            blank.append((number, raw if isinstance(raw, str) else EMPTY))
             continue
-        yield from ((line, "the line is empty") for line in blank)
-        blank.clear()
-        yield number, record
+        if blank:
+            yield from blank
+            blank.clear()
+        yield number, raw
 
 
 def _delimited(source: str, rows: Numbered, columns: tuple[str, ...], header: bool) -> Table:
@@ -173,17 +188,12 @@ def _delimited(source: str, rows: Numbered, columns: tuple[str, ...], header: bo
             raise BadInput(f"{source}, line {number}: the header names {', '.join(map(repr, twice))} twice")
     else:
         columns = columns or tuple(map(str, range(len(first))))
-    return Table(source, columns, _named(rows, columns, None if header else (number, first)))
+    return Table(source, columns, rows if header else chain([(number, first)], rows), parse=partial(_record, columns))
 
 
-def _named(rows: Numbered, columns: tuple[str, ...], first: tuple[int, Any] | None) -> Numbered:
-    if first is not None:
-        yield first[0], _record(first[1], columns)
-    for number, cells in rows:
-        yield number, cells if isinstance(cells, str) else _record(cells, columns)
-
-
-def _record(cells: list[str], columns: tuple[str, ...]) -> dict[str, str] | str:
+def _record(columns: tuple[str, ...], cells: list[str] | str) -> dict[str, str] | str:
+    if isinstance(cells, str):
+        return cells
     if len(cells) == len(columns):
         return dict(zip(columns, cells))
     return f"{len(cells)} columns where {len(columns)} are needed ({', '.join(columns)})"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -93,7 +92,7 @@ def _reading(columns: Columns, header: bool, separator: str | None) -> Reading:
 
 def _without_unused(table: Table, columns: Columns) -> Table:
     """The table; columns that look like more text, and are not read, are named first."""
-    first = list(islice(table.rows, LOOKED_AT))
+    first, table = table.peeked(LOOKED_AT)
     records = [record for _, record in first if isinstance(record, dict)]
     read = {*columns.text, columns.pair, columns.label, columns.group}
     unused = [name for name in table.columns or () if name not in read and _looks_like_text(name, records)]
@@ -102,7 +101,7 @@ def _without_unused(table: Table, columns: Columns) -> Table:
             "%s: text is read from column %r; not used: %s (pair_column, --pair-column: a second text)",
             *(table.source, columns.text[0], ", ".join(map(repr, unused))),
         )
-    return replace(table, rows=chain(first, table.rows))
+    return table
 
 
 def _looks_like_text(name: str, records: list[dict[str, Any]]) -> bool:

@@ -121,10 +121,10 @@ def test_predict_reads_and_writes_the_official_files(bundle: Path, tmp_path: Pat
 
 
 def test_predict_goes_on(bundle: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    from paredown.cli import predict as command
+    from paredown.cli import _predicting
     from paredown.cli._outgoing import ToFile
 
-    monkeypatch.setattr(command, "CHUNK", 2)
+    monkeypatch.setattr(_predicting, "CHUNK", 2)
     rows, out = write(tmp_path / "in.jsonl", hops(20, 1)), tmp_path / "out.jsonl"
     assert run("predict", bundle, rows, tmp_path / "whole.jsonl", "--batch-size", 2) == 0
     written, whole = [], ToFile.write

@@ -10,7 +10,7 @@ import pytest
 from transformers import BertConfig, BertModel
 
 from paredown import AdaptiveModel
-from paredown.cli import predict as command
+from paredown.cli import _predicting
 from paredown.cli._outgoing import ToFile
 from paredown.evaluation import HotpotPredictions
 from tests.cli.running import records
@@ -95,7 +95,7 @@ def test_predict_says_all(bundle: Path, tmp_path: Path, ending: str) -> None:
 
 
 def test_predict_goes_on(bundle: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(command, "CHUNK", 2)
+    monkeypatch.setattr(_predicting, "CHUNK", 2)
     path, whole = write(tmp_path / "in.json", 20), ToFile.write
     words = ("predict", bundle, path, tmp_path / "out.json", "--task", "hotpotqa", "--batch-size", 2, *SHORT)
     written: list[Any] = []

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import os
 import random
 import signal
 import sys
@@ -18,8 +19,8 @@ import pyarrow.parquet
 import pytest
 
 from paredown import AdaptiveModel
-from paredown.cli import main
-from paredown.cli import predict as command
+from paredown.cli import _predicting, main
+from paredown.cli._app import people
 from paredown.cli._outgoing import ToFile, progress_of
 from paredown.runtime.executor import Executor
 from tests.cli.running import records, start
@@ -57,7 +58,7 @@ def bundle(small: AdaptiveModel, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "CHUNK", 4)
+    monkeypatch.setattr(_predicting, "CHUNK", 4)
 
 
 @pytest.fixture
@@ -477,7 +478,44 @@ def test_a_dry_run_writes_nothing(bundle: Path, rows: Path, tmp_path: Path, monk
 
 
 def test_a_bar_for_a_terminal(bundle: Path, rows: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
-    monkeypatch.setattr(command.people, "_force_terminal", True)
+    monkeypatch.setattr(people, "_force_terminal", True)
     assert run(bundle, rows, tmp_path / "out.jsonl", *FAST) == 0
     printed = capsys.readouterr().err
     assert "rows/s" in printed and "of 2 layers" in printed
+
+
+# Several processes
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_several_processes_write_what_one_writes(bundle: Path, rows: Path, tmp_path: Path, format: str) -> None:
+    one, three = tmp_path / f"one.{format}", tmp_path / f"three.{format}"
+    assert run(bundle, rows, one, *FAST) == 0
+    assert run(bundle, rows, three, *FAST, "--processes", 3) == 0
+    assert three.read_bytes() == one.read_bytes()
+
+
+def test_several_processes_go_on_where_one_stopped(
+    bundle: Path, rows: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    whole, out = tmp_path / "whole.jsonl", tmp_path / "out.jsonl"
+    assert run(bundle, rows, whole, *FAST) == 0
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        kill_at(2, patch)
+        run(bundle, rows, out, *FAST, "--processes", 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Executor, "predict", lambda *args: os.kill(os.getpid(), signal.SIGKILL))
+        capsys.readouterr()
+        assert "a process was killed" in refused(capsys, bundle, rows, out, *FAST, "--processes", 2)
+    done = json.loads(progress_of(out).read_text())["done"]["rows"]
+    assert 0 < done < ROWS
+    assert run(bundle, rows, out, *FAST, "--processes", 2) == 0
+    assert out.read_bytes() == whole.read_bytes()
+
+
+def test_several_processes_name_a_bad_row(bundle: Path, tmp_path: Path, capsys: Any) -> None:
+    many = [{"text": text} for text in texts(200)]
+    path = write_jsonl(tmp_path / "in.jsonl", [*many, {"text": ""}, *many])
+    printed = refused(capsys, bundle, path, tmp_path / "out.jsonl", *FAST, "--processes", 2)
+    assert "line 201: empty text" in printed
+    assert json.loads(progress_of(tmp_path / "out.jsonl").read_text())["done"]["rows"] == 192

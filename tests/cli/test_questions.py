@@ -15,8 +15,7 @@ from transformers import BertConfig, BertForQuestionAnswering
 
 from paredown import AdaptiveModel
 from paredown.cli import _asked as judging
-from paredown.cli import main
-from paredown.cli import predict as command
+from paredown.cli import _predicting, main
 from paredown.cli._outgoing import ToFile, progress_of
 from tests.cli.running import records
 from tests.families import adaptive
@@ -192,7 +191,7 @@ def test_predict_answers_every_row(bundle: Path, tmp_path: Path, ending: str) ->
 
 @pytest.mark.parametrize("ending", FORMATS)
 def test_predict_goes_on(bundle: Path, tmp_path: Path, ending: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr(command, "CHUNK", 4)
+    monkeypatch.setattr(_predicting, "CHUNK", 4)
     rows, out = write_rows(tmp_path / "in.jsonl", asked(45)), tmp_path / f"out.{ending}"
     words = ("predict", bundle, rows, out, "--batch-size", 2, "--max-length", 32)
     assert run(*words[:3], tmp_path / f"whole.{ending}", *words[4:]) == 0

@@ -89,7 +89,9 @@ def test_imports_point_one_way(path: Path) -> None:
 
 def test_answering_needs_nothing_that_trains() -> None:
     """What a run has in common with a server and a prediction (signals, saving, memory) lies below both."""
-    predicts = [ROOT / "cli" / f"{name}.py" for name in ("predict", "_incoming", "_outgoing", "_loading")]
+    predicts = [
+        ROOT / "cli" / f"{name}.py" for name in ("predict", "_predicting", "_incoming", "_outgoing", "_loading")
+    ]
     for path in predicts:
         assert not [module for module in imported(path) if module.startswith("paredown.training")], named(path)
     below = {module.split(".")[1] for path in (ROOT / "system").glob("*.py") for module in imported(path)}
