@@ -36,8 +36,8 @@ from paredown import AdaptiveModel
 from paredown.answers import Encoded
 from paredown.methods._stage import Stage
 from paredown.registry import answers, methods
+from paredown.training import guard
 from paredown.training.batches import Batches, lengths
-from paredown.training.guard import compiled
 from paredown.training.learner import Learner
 from paredown.training.processes import Processes
 
@@ -52,6 +52,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "32 bits": {"precision": "no"},
     "32 bits, TF32": {"precision": "no", "tf32": True},
     "bf16": {"precision": "bf16"},
+    "bf16, no attention by cuDNN": {"precision": "bf16", "cudnn": False},
     "bf16, no waiting": {"precision": "bf16", "read_every": 16},
     "bf16, no waiting, graphs": {"precision": "bf16", "read_every": 16, "graphs": True, "width_multiple": 16},
     "bf16, compiled": {"precision": "bf16", "compile": True, "width_multiple": 16},
@@ -59,7 +60,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "precision": "bf16", "read_every": 16, "graphs": True, "compile": True, "width_multiple": 16,
     },
 }  # fmt: skip
-OURS = ("tf32", "compile")  # switches that are not the learner's
+OURS = ("tf32", "cudnn")  # switches that are not the learner's
+SWITCHES = inspect.signature(Learner.__init__).parameters
 POOL = 50  # batches of rows, as many as are sorted together
 TIMED, PROFILED = 1.0, 3  # seconds at least; steps
 
@@ -83,7 +85,7 @@ class Job:
     @property
     def known(self) -> bool:
         """Whether the tree at work has all switches of the variant."""
-        return self.settings.keys() <= {*inspect.signature(Learner.__init__).parameters, *OURS}
+        return self.settings.keys() <= {*SWITCHES, *OURS, *["compile"] * hasattr(guard, "compiled")}
 
 
 def jobs() -> Iterator[Job]:
@@ -97,7 +99,7 @@ def jobs() -> Iterator[Job]:
     for stage in STAGES:
         yield from (Job(*main, stage, variant) for variant in eager)
     yield from (Job(*main, "finetune", variant) for variant in fused)
-    few = [variant for variant in eager if variant not in ("32 bits, TF32", "bf16, no waiting")]
+    few = ["32 bits", "bf16", "bf16, no waiting, graphs"]
     for shape in others:
         yield from (Job(*shape, "finetune", variant) for variant in few)
     for shape in others:
@@ -142,14 +144,15 @@ class Measurement:
         self.model, stage = made(job, device)
         rows = rows_of(job.texts, POOL * job.rows)
         batches = Batches(lengths(rows), job.rows, (0, 0))
-        switches = {name: value for name, value in job.settings.items() if name not in OURS}
+        switches = {name: value for name, value in job.settings.items() if name in SWITCHES}
         self.learner = Learner(self.model, stage, rows, batches, alone(device), **switches)
         self.steps = 0
 
     def found(self) -> dict[str, Any]:
         torch.set_float32_matmul_precision("high" if self.job.settings.get("tf32") else "highest")
-        layers = self.model.walk.layers
-        with compiled(layers) if self.job.settings.get("compile") else nullcontext():
+        torch.backends.cuda.enable_cudnn_sdp(self.job.settings.get("cudnn", True))
+        around = self.job.settings.get("compile") and "compile" not in SWITCHES  # as it was before
+        with guard.compiled(self.model.walk.layers) if around else nullcontext():
             warm = self._seconds(self._one_of_each_width())
             step, rows = self._timed()
             found = {"seconds per step": step, "rows/s": rows / step, "seconds of warm-up": warm}
@@ -234,7 +237,6 @@ def measured(job: Job, device: torch.device) -> dict[str, Any]:
 
 
 def of_this_tree(given: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
-    torch.backends.cuda.enable_cudnn_sdp(False)  # it makes a plan for every new shape
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     ends = time.monotonic() + given.seconds
     wanted = [Job("tiny", "SST-2-like", 8, stage, variant) for stage in STAGES for variant in VARIANTS]

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from paredown.answers import Row
 from paredown.bundle import FACTS
-from paredown.cli._app import AsJson, Config, DryRun, app, people, print_json, results
+from paredown.cli._app import AsJson, CompileLayers, Config, DryRun, Precision, app, people, print_json, results
 from paredown.cli._loading import check_source, device_named, is_bundle, load_bundle, method_settled, model_for
 from paredown.encoders.pretrained import config_facts
 from paredown.errors import BadInput, BadSetting
@@ -55,9 +55,9 @@ def elue(
     lr: Annotated[float | None, Option(help="Learning rate, likewise.")] = None,
     batch_size: Annotated[int | None, Option(help="Rows per step, over all processes.")] = None,
     max_length: Annotated[int, Option(min=2, help="Tokens per row; longer rows are cut.")] = 256,
-    precision: Annotated[str, Option(help="no, bf16 or fp16.")] = "no",
+    precision: Precision = "auto",
     seed: int = 42,
-    compile: Annotated[bool, Option("--compile", help="Compile the layers; pays on a GPU.")] = False,
+    compile: CompileLayers = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
     config: Config = None,

@@ -17,7 +17,7 @@ import typer
 from rich.table import Table
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
-from paredown.cli._app import AsJson, Config, DryRun, app, people, print_json, results
+from paredown.cli._app import AsJson, CompileLayers, Config, DryRun, Precision, app, people, print_json, results
 from paredown.cli._loading import check_source, first_line, is_bundle, load_any
 from paredown.encoders.pretrained import config_facts, folder_of
 from paredown.errors import BadBundle, BadSetting
@@ -58,9 +58,9 @@ def pretrain(
     dev: Annotated[str | None, Option(help="Held-out text, to compare the exits before and after.")] = None,
     dev_share: Annotated[float, Option(help="Without --dev: the share of the rows that is held out.")] = 0.01,
     cache: Annotated[Path | None, Option(help="Where the token ids are kept; default: OUTPUT/corpus.")] = None,
-    precision: Annotated[str, Option(help="no, bf16 or fp16.")] = "no",
+    precision: Precision = "auto",
     seed: int = 42,
-    compile: Annotated[bool, Option("--compile", help="Compile the layers; pays on a GPU.")] = False,
+    compile: CompileLayers = None,
     checkpoint_every: Annotated[int, Option(help="Steps between two checkpoints.")] = 1000,
     tracker: Annotated[list[str] | None, Option(help="tensorboard, wandb, … (accelerate's).")] = None,
     dry_run: DryRun = False,

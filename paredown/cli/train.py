@@ -12,7 +12,7 @@ import torch
 import typer
 from rich.table import Table
 
-from paredown.cli._app import AsJson, Config, DryRun, app, print_facts, print_json, results
+from paredown.cli._app import AsJson, CompileLayers, Config, DryRun, Precision, app, print_facts, print_json, results
 from paredown.cli._data import (
     AnswerKind,
     Data,
@@ -78,11 +78,11 @@ def train(
     ] = None,
     batch_size: Annotated[int | None, Option(help="Rows per step, over all processes.")] = None,
     max_length: Annotated[int | None, Option(help="Tokens per row; longer rows are cut.")] = None,
-    precision: Annotated[str, Option(help="no, bf16 or fp16: 16 bits while computing; weights have 32.")] = "no",
+    precision: Precision = "auto",
     save_dtype: Annotated[str | None, Option(help="Of the bundle: float32 (default), float16 or bfloat16.")] = None,
     seed: int = 42,
     device: Device = "auto",
-    compile: Annotated[bool, Option("--compile", help="Compile the layers; pays on a GPU.")] = False,
+    compile: CompileLayers = None,
     evaluate_every: Annotated[int | None, Option(min=1, help="Steps between dev scores; default: an epoch.")] = None,
     save_every: Annotated[int | None, Option(min=1, help="Steps between checkpoints; default: an epoch.")] = None,
     keep_checkpoints: Annotated[

@@ -48,6 +48,7 @@ class Stage:
     begin: Callable[[AdaptiveModel], None] | None = None  # done once before the first step
     least_steps: int = 0  # trains for so many steps where `epochs` are fewer, but for no more than MOST_EPOCHS epochs
     patience: int | None = None  # so many dev evaluations in a row without a new best end its second half; None: never
+    repeats: int = 0  # steps after which the loss does the same work again, whatever a batch holds; 0: never
     scales_lr: bool = False  # True: another batch size than `batch_size` changes `lr` by the root of their ratio
 
 

@@ -1,11 +1,9 @@
-"""What a stage begins with: frozen parameters, seeds, 32 bits, compiled layers."""
+"""What a stage begins with: frozen parameters, seeds, 32 bits."""
 
 from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -53,18 +51,3 @@ def widen(model: AdaptiveModel) -> set[torch.dtype]:
     if narrow:
         model.float()
     return narrow
-
-
-@contextmanager
-def compiled(layers: list[nn.Module]) -> Iterator[None]:
-    """Compile every layer on its own, for a while; a layer that is called many times is compiled once."""
-    before = {layer: layer.__dict__.get("forward") for layer in layers}
-    try:
-        for layer in before:
-            layer.forward = torch.compile(layer.forward, dynamic=True)
-        yield
-    finally:
-        for layer, forward in before.items():
-            layer.__dict__.pop("forward", None)
-            if forward is not None:
-                layer.forward = forward

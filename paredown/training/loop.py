@@ -6,37 +6,32 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from paredown.encoders.probing import evaluating
 from paredown.errors import BadSetting, Interrupted
-from paredown.evaluation.choosing import suspicion
 from paredown.evaluation.metrics import Metric, metric_for, metric_named
-from paredown.evaluation.record import record
 from paredown.methods._stage import Method, Stage
 from paredown.model import AdaptiveModel, Reading
 from paredown.plan import Plan
 from paredown.registry import methods as method_registry
-from paredown.system.memory import is_out_of_memory
 from paredown.system.saving import saving, write_json
 from paredown.system.signals import Signals
 from paredown.training.batches import Batches, Data, lengths
 from paredown.training.centre import centre
 from paredown.training.checkpoint import KEPT, Checkpoint, Checkpoints, step_name
+from paredown.training.device import Ways, compiles
 from paredown.training.display import Display
-from paredown.training.guard import compiled, seed_everything, widen
+from paredown.training.guard import seed_everything, widen
+from paredown.training.judging import DevRows
 from paredown.training.learner import Learner
-from paredown.training.outcome import REMEDY, conclude, judge
+from paredown.training.outcome import REMEDY, judge
 from paredown.training.processes import Processes, check_trackers
 from paredown.training.report import DevEvaluation, Report, StageReport
 from paredown.training.settings import Settings, described
 
-DEV_BATCH = 64
-COMPILED_WIDTH = 16  # batch widths are multiples of this for compiled layers, so that few shapes occur
 PERFECT = 1.0  # a score that cannot be beaten: of weights that have it, those that learned longest stay
 log = logging.getLogger("paredown.training")
 
@@ -54,12 +49,12 @@ def train(
     batch_size: int | None = None,
     micro_batch: int | None = None,
     max_length: int | None = None,
-    precision: str = "no",
+    precision: str = "auto",
     evaluate_every: int | None = None,
     checkpoint_every: int | None = None,
     keep_checkpoints: bool = False,
     trackers: Iterable[Any] = (),
-    compile: bool = False,
+    compile: bool | None = None,
     cpu: bool = False,
     save_dtype: str | torch.dtype | None = None,
     progress: bool = True,
@@ -112,6 +107,7 @@ class Run:
     entry: StageReport
     number: int  # of the stage, from 0
     offset: int  # steps of the stages before
+    began: float  # when, less what it took before it was stopped
 
     def __init__(
         self,
@@ -129,9 +125,9 @@ class Run:
         self.checkpoints = Checkpoints(output)
         self.signals = Signals()
         self.report = Report()
+        self.ways = Ways.on(processes.device, settings)
         self.facts = self._facts()
         self.chosen = model.plan.exit  # by the user
-        self.dev_batch = DEV_BATCH
 
     def go(self, resume: bool) -> Report:
         """Run all stages, then save the bundle with the plan that the methods propose."""
@@ -140,6 +136,7 @@ class Run:
         self.model.scores = None  # those of an earlier run say nothing of this one
         self.processes.start_trackers(self.facts)
         self.model.to(self.processes.device)
+        self.dev = DevRows(self.model, self.data.dev, self.metric, self.ways.dev_batch)
         with self.signals:
             number = 0
             for index, method in enumerate(self.methods):
@@ -170,6 +167,7 @@ class Run:
         rows = self.data.rows(stage)
         size = self.settings.batch_size or stage.batch_size
         batches = Batches(lengths(rows), size, (self.settings.seed, number))
+        steps = batches.steps(stage.epochs, stage.least_steps)
         self.learner = Learner(
             self.model,
             stage,
@@ -177,29 +175,26 @@ class Run:
             batches,
             self.processes,
             micro_batch=self.settings.micro_batch,
-            precision=self.settings.precision,
-            width_multiple=COMPILED_WIDTH if self.settings.compile else 1,
+            precision=self.ways.precision,
+            width_multiple=self.ways.width_multiple,
+            read_every=self.ways.read_every,
+            graphs=self.ways.graphs,
+            compile=compiles(self.processes.device, self.settings, steps),
         )
         self.number, self.stage, self.offset = number, stage, self.report.done()
         self.entry = StageReport(stage.name, self.learner.steps)
         self.report.stages.append(self.entry)
 
     def _run(self, done: int) -> None:
-        began = time.monotonic() - self.entry.seconds
+        self.began = time.monotonic() - self.entry.seconds
         self.display.stage(self.stage.name, self.learner.steps, done)
         if self._owes_evaluation(done) and not self._evaluate(done):
             self._interrupt()
-        with compiled(self.model.walk.layers) if self.settings.compile else nullcontext():
-            for step in range(done, self.learner.steps):
-                if self._is_settled():
-                    break
-                loss = self.learner.step(step)
-                self.entry.losses.append(loss)
-                self.entry.seconds = time.monotonic() - began
-                self.display.step(step + 1, loss, len(self.learner.batches.at(step)))
-                facts = {f"{self.stage.name}/loss": loss, f"{self.stage.name}/lr": self.learner.lr(step)}
-                self.processes.log(facts, self.offset + step + 1)
-                self._pause(step + 1)
+        for step in range(done, self.learner.steps):
+            if self._is_settled(step):
+                break
+            self.learner.step(step)
+            self._pause(step + 1)
         if self.entry.best_step is not None:
             self.processes.wait()
             self.checkpoints.load_best(self.offset + self.entry.best_step, dict(self.learner.trained))
@@ -212,14 +207,29 @@ class Run:
         log.warning("warning: %s", message)
 
     def _pause(self, done: int) -> None:
-        """Between two steps: evaluate, save, or stop."""
+        """Between two steps: evaluate, save, or stop; never with weights that nobody has checked."""
         stop = self._asked_to_stop()
-        if not stop and self._due(done, self.settings.evaluate_every):
+        evaluates, saves = (
+            self._due(done, every) for every in (self.settings.evaluate_every, self.settings.checkpoint_every)
+        )
+        if stop or evaluates or saves or done % self.learner.read_every == 0:
+            self._read_losses()
+        if not stop and evaluates:
             stop = not self._evaluate(done) or self._asked_to_stop()
-        if stop or self._due(done, self.settings.checkpoint_every):
+        if stop or saves:
             self._save(done)
         if stop:
             self._interrupt()
+
+    def _read_losses(self) -> None:
+        """Note and show how the last steps went; raises where one of them was not finite."""
+        for loss in self.learner.losses():
+            step = len(self.entry.losses)
+            self.entry.losses.append(loss)
+            self.entry.seconds = time.monotonic() - self.began
+            self.display.step(step + 1, loss, len(self.learner.batches.at(step)))
+            facts = {f"{self.stage.name}/loss": loss, f"{self.stage.name}/lr": self.learner.lr(step)}
+            self.processes.log(facts, self.offset + step + 1)
 
     def _due(self, done: int, every: int | None) -> bool:
         return done == self.learner.steps or done % (every or self.learner.batches.per_epoch) == 0
@@ -234,9 +244,9 @@ class Run:
             self.signals.asked,
         )
 
-    def _is_settled(self) -> bool:
+    def _is_settled(self, done: int) -> bool:
         """True where the last dev evaluations brought no new best: the stage ends early, but not in its first half."""
-        if self.stage.patience is None or self.entry.best_step is None or 2 * len(self.entry.losses) < self.entry.steps:
+        if self.stage.patience is None or self.entry.best_step is None or 2 * done < self.entry.steps:
             return False
         later = [found for found in self.entry.evaluations if found.step > self.entry.best_step]
         return len(later) >= self.stage.patience
@@ -254,8 +264,8 @@ class Run:
             return True
         found: list[tuple[dict[int, float], str | None]] = []
         if self.processes.count > 1:  # the others could not know that one of them dropped it
-            found.append(self._scores())
-        elif not self.signals.finish(lambda: found.append(self._scores())):
+            found.append(self.dev.scores(self.stage))
+        elif not self.signals.finish(lambda: found.append(self.dev.scores(self.stage))):
             return False
         scores, suspicious = self.processes.broadcast(found[0])
         value = judge(scores, self.stage.judged_by)
@@ -270,19 +280,6 @@ class Run:
         self.processes.log({f"{self.stage.name}/dev": value, **named}, self.offset + done)
         self._write_report()
         return True
-
-    def _scores(self) -> tuple[dict[int, float], str | None]:
-        """The dev metric at every exit; and why it looks as if nothing had been learnt, if it does."""
-        while True:
-            try:
-                plan = Plan(self.stage.depth or self.model.depth, reduce=self.stage.reduce or self.model.plan.reduce)
-                with evaluating(self.model):
-                    seen = record(self.model, self.data.dev, self.dev_batch, plan, hashed=False)
-                return seen.scores(self.metric), suspicion(seen, self.metric)
-            except RuntimeError as error:
-                if not is_out_of_memory(error) or self.dev_batch == 1:
-                    raise
-            self.dev_batch //= 2
 
     # Writing and resuming
 
@@ -366,7 +363,7 @@ class Run:
             "methods": [described(method) for method in self.methods],
             "seed": self.settings.seed,
             "batch_size": self.settings.batch_size,
-            "precision": self.settings.precision,
+            "precision": self.ways.precision,
             "metric": getattr(self.metric, "__name__", str(self.metric)),
             "model": f"{walk.family}, width {walk.width}, labels {', '.join(self.model.labels)}",
             "depth": list(self.model.depth),
@@ -393,7 +390,7 @@ class Run:
     def _conclude(self) -> None:
         """The plan as dev rows choose it, unless the user named an exit rule, and what it is worth there."""
         drop = self.methods[-1].max_drop if self.chosen is None else None
-        outcome = self.processes.broadcast(conclude(self.model, self.data.dev, self.metric, drop, self.dev_batch))
+        outcome = self.processes.broadcast(self.dev.conclude(drop))
         self.model.plan, self.report.worth = outcome.plan, outcome.worth.to_json()
         self.model.scores = {**(self.model.scores or {}), "worth": self.report.worth, "speeds": outcome.speeds}
         if outcome.warning:

@@ -28,10 +28,11 @@ class Processes:
         self.count: int = self.accelerator.num_processes
         self.writes: bool = self.accelerator.is_main_process
 
-    def sums(self, *values: float) -> list[float]:
-        """Each value summed over all processes."""
+    def sums(self, *values: Any) -> list[Any]:
+        """Each value, a number or a tensor of one, summed over all processes; of a single process as it is, so that
+        nobody waits for the device."""
         if self.count == 1:
-            return [float(value) for value in values]
+            return list(values)
         total = torch.tensor(values, dtype=torch.float64 if self.device.type != "mps" else None, device=self.device)
         dist.all_reduce(total)
         return total.tolist()

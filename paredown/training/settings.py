@@ -18,10 +18,10 @@ class Settings:
     seed: int = 42
     batch_size: int | None = None  # rows per step, over all processes; None: as each stage says
     micro_batch: int | None = None  # rows at once per process; None: as many as memory allows
-    precision: str = "no"  # no, bf16, fp16
+    precision: str = "auto"  # no, bf16, fp16; auto: bf16 on a GPU that has it, no elsewhere
     evaluate_every: int | None = None  # steps; None: every epoch
     checkpoint_every: int | None = None  # steps; None: every epoch
-    compile: bool = False
+    compile: bool | None = None  # layers; None: on a GPU, in stages long enough to make up for the time it takes
     keep_checkpoints: bool = False  # the model at every checkpoint stays, as a bundle in output/kept
     save_dtype: str | torch.dtype | None = None  # of the weights in the bundle; None: float32
 
@@ -33,8 +33,8 @@ class Settings:
         if self.seed < 0:
             raise BadSetting(f"seed must not be negative, got {self.seed}")
         dtype_named(self.save_dtype, "save_dtype")
-        if self.precision not in DTYPES:
-            raise BadSetting(f"precision must be one of {', '.join(DTYPES)}, not {self.precision!r}")
+        if self.precision not in (known := ("auto", *DTYPES)):
+            raise BadSetting(f"precision must be one of {', '.join(known)}, not {self.precision!r}")
 
 
 def described(method: Any) -> Any:

@@ -31,7 +31,7 @@ class Alternating(Recipe):
             model.grow_error_probability()
 
     def stages(self, model: AdaptiveModel) -> list[Stage]:
-        return [self.stage("alternating", self._alternate, everything, judged_by="all")]
+        return [self.stage("alternating", self._alternate, everything, judged_by="all", repeats=2)]
 
     def _alternate(self, model: AdaptiveModel, batch: Batch, progress: Progress) -> Tensor:
         trace = model.trace(batch)

@@ -17,4 +17,4 @@ class Finetune(Recipe):
         """Adds nothing: the Hugging Face model has all it needs."""
 
     def stages(self, model: AdaptiveModel) -> list[Stage]:
-        return [self.stage("finetune", self.final_loss, at_full_depth(model).__contains__)]
+        return [self.stage("finetune", self.final_loss, at_full_depth(model).__contains__, repeats=1)]

@@ -32,7 +32,8 @@ class Joint(Recipe):
         for group in self.groups or ():
             if not group or not known.keys() >= set(group):
                 raise BadSetting(f"a group names layers with a head ({sorted(known)}); got {list(group)}")
-        return [self.stage("joint", self._joint, everything, judged_by="all")]
+        turns = len(self.groups) if self.groups else 1
+        return [self.stage("joint", self._joint, everything, judged_by="all", repeats=turns)]
 
     def _joint(self, model: AdaptiveModel, batch: Batch, progress: Progress) -> Tensor:
         last, chosen = model.depth[-1], _answering(model)

@@ -34,7 +34,7 @@ class SelfDistill(Recipe):
 
     def stages(self, model: AdaptiveModel) -> list[Stage]:
         full = at_full_depth(model)
-        finetune = self.stage("finetune", self.final_loss, full.__contains__)
+        finetune = self.stage("finetune", self.final_loss, full.__contains__, repeats=1)
         distill = self.stage(
             "distill",
             self._imitate,
@@ -43,6 +43,7 @@ class SelfDistill(Recipe):
             lr=self.exit_lr,
             judged_by="exits",
             unlabelled=self.gold == 0,
+            repeats=1,
         )
         return [finetune, distill] if self.epochs else [distill]
 

@@ -75,7 +75,7 @@ class Theseus(Recipe):
         before = _before(model)
         successors = tuple(name for name, _ in model.named_parameters() if name.startswith("grown."))
         full = at_full_depth(model)
-        finetune = self.stage("finetune", self._finetune, full.__contains__, depth=before)
+        finetune = self.stage("finetune", self._finetune, full.__contains__, depth=before, repeats=1)
         replacing = self.stage(
             "replacing",
             self._replace,
@@ -90,6 +90,7 @@ class Theseus(Recipe):
             successors.__contains__ if self.successor_trains == "successors" else full.__contains__,
             epochs=self.successor_epochs,
             lr=self.successor_lr,
+            repeats=1,
         )
         return [stage for stage in (finetune, replacing, successor) if stage.epochs]
 

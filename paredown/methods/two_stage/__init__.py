@@ -21,7 +21,7 @@ class TwoStage(Recipe):
 
     def stages(self, model: AdaptiveModel) -> list[Stage]:
         full = at_full_depth(model)
-        finetune = self.stage("finetune", self.final_loss, full.__contains__)
+        finetune = self.stage("finetune", self.final_loss, full.__contains__, repeats=1)
         exits = self.stage(
             "exits",
             self._exits,
@@ -29,6 +29,7 @@ class TwoStage(Recipe):
             epochs=self.exit_epochs,
             lr=self.exit_lr,
             judged_by="exits",
+            repeats=1,
         )
         return [finetune, exits] if self.epochs else [exits]
 
