@@ -80,6 +80,9 @@ class StepGraphs:
                 log.warning("warning: a step cannot be a CUDA graph, so it takes longer: %s", error)
 
     def _captured(self, batch: Batch, number: int) -> StepGraph:
+        """A graph that reads this batch."""
+        # An encoder leaves its mask out when it sees that nothing is padded, which it cannot see while it is captured.
+        batch["attention_mask"][0, -1] = 0
         found = self._aside(lambda: self._differentiated(batch, number)[1])
         touched = [parameter for parameter, its in zip(self.parameters, found, strict=True) if its is not None]
         del found

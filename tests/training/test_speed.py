@@ -237,6 +237,25 @@ def test_a_graph_is_made_once_for_every_shape_of_full_batches(
     assert len(graphs_on_cpu) == 1
 
 
+def test_what_runs_before_a_capture_is_what_is_captured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, graphs_on_cpu: list[int]
+) -> None:
+    """An encoder would leave its mask out of a batch without padding, and be captured with it."""
+    padded: list[bool] = []
+
+    def loss(model: AdaptiveModel, batch: dict[str, Tensor], progress: Any) -> Tensor:
+        padded.append(not batch["attention_mask"].all())
+        return final_loss(model, batch, progress)
+
+    working(monkeypatch, graphs=True)
+    alike = [{"text": "the plot was good", "label": index % 2} for index in range(16)]
+    found = train(tiny(), Steps([stage(loss=loss, repeats=1, epochs=1)]), alike, output=tmp_path / "graphs")
+    assert padded == [True, False, False]  # before the capture, which does nothing here; then the two steps
+    working(monkeypatch)
+    plain = train(tiny(), Steps([stage(epochs=1)]), alike, output=tmp_path / "plain")
+    assert found.stages[0].losses == plain.stages[0].losses
+
+
 @pytest.mark.parametrize(
     "kind, made", [("single_label", {}), ("token_label", {"repeats": 1})], ids=["turns vary", "tokens are answered"]
 )
