@@ -153,7 +153,7 @@ def _several(chunks: Chunks) -> Iterator[Submit]:
     _forked = chunks
     pool = ProcessPoolExecutor(chunks.processes, get_context("fork"), _begin, (chunks.processes,))
     try:
-        pool.submit(os.getpid).result()  # now all are forked, while this process has no thread
+        _result(pool.submit(os.getpid))  # now all are forked, while this process has no thread
         yield lambda raw, first: partial(_result, pool.submit(_work, raw, first))
     finally:
         pool.shutdown(cancel_futures=True)
@@ -176,7 +176,7 @@ def _work(raw: Raw, first: int) -> Answered:
     return _forked.answer(*_forked.prepare(raw), first)
 
 
-def _result(future: Future[Answered]) -> Answered:
+def _result(future: Future[Any]) -> Any:
     try:
         return future.result()
     except BrokenProcessPool:
@@ -185,8 +185,7 @@ def _result(future: Future[Answered]) -> Answered:
 
 
 def make_ready_to_fork() -> None:
-    """Before the model is loaded: threads and GPUs that a process has used do not work in its forks."""
+    """Before the model is loaded: threads that a process has used do not work in its forks (nor do GPUs: __main__)."""
     if "fork" not in get_all_start_methods():
         raise BadSetting("--processes needs a system that can fork, such as Linux; leave it out")
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # to ask whether there is a GPU would begin to use it
     torch.set_num_threads(1)
