@@ -57,5 +57,9 @@ class OutOfMemory(ParedownError, MemoryError):
     """Not even one row fits."""
 
 
+class ClusterFailed(ParedownError):
+    """Ray cannot be reached, or did not come to an end; what was done before is intact."""
+
+
 class CannotSave(ParedownError):
     """The disk is full or must not be written; the checkpoint before is intact."""

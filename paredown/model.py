@@ -267,9 +267,9 @@ class AdaptiveModel(ForPipelines, Network):
         """The part of `predict` that no device is needed for; another thread may do it ahead."""
         kind = self.kind.but(**settings)
         units = kind.unlabelled(kind.units(inputs))
-        return self.executor.job(kind, units, self._plans(plan, speed, len(units)), max_length)
+        return self.executor.job(kind, units, self.plans_of(plan, speed, len(units)), max_length)
 
-    def _plans(self, plan: Any, speed: Any, units: int) -> list[Plan]:
+    def plans_of(self, plan: Any, speed: Any, units: int) -> list[Plan]:
         """The plan of each unit."""
         if plan is not None and speed is not None:
             raise BadSetting("plan and speed both say when rows leave; give one")

@@ -7,9 +7,12 @@ import io
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paredown.answers._kind import Kind
+
+if TYPE_CHECKING:
+    import pyarrow
 
 Record = dict[str, Any]  # row, the fields of a prediction, and error where the row is bad
 NESTED = ("scores", "facts")  # one cell of JSON in a flat file
@@ -57,6 +60,31 @@ class Shape:
     def names(self) -> list[str]:
         return [column for name in self.fields for column in (self._scores if self.spreads(name) else [name])]
 
+    def schema(self, kept: dict[str, pyarrow.DataType]) -> pyarrow.Schema:
+        """Of an Arrow table; columns of the input that are no numbers or truth values are text."""
+        import pyarrow  # comes with datasets
+        from pyarrow import types as are
+
+        number, name = pyarrow.float64(), pyarrow.string()
+        label = {"text": name, "texts": pyarrow.list_(name), "number": number}[self.kind.label_type]
+        if label == number and len(self.labels) > 1:
+            label = pyarrow.list_(number)
+        whole = dict.fromkeys(("row", "start", "end", "candidate", "windows", "layers", "tokens"), pyarrow.int64())
+        known = {"label": label, **dict.fromkeys(("id", "letter", "answer", *NESTED, "error"), name), **whole}
+        plain = ((are.is_integer, pyarrow.int64()), (are.is_floating, number), (are.is_boolean, pyarrow.bool_()))
+        known |= {its: next((to for test, to in plain if test(old)), name) for its, old in kept.items()}
+        return pyarrow.schema([(column, known.get(column, number)) for column in self.names])
+
+    def table(self, records: Sequence[Record], schema: pyarrow.Schema) -> pyarrow.Table:
+        import pyarrow
+
+        columns = zip(*map(self.flat, records)) if records else [[] for _ in schema]
+        arrays = [
+            pyarrow.array(map(_text, cells) if field.type == pyarrow.string() else cells, field.type)
+            for cells, field in zip(columns, schema, strict=True)
+        ]
+        return pyarrow.Table.from_arrays(arrays, schema=schema)
+
     def lines(self, records: Sequence[Record], flat: bool) -> bytes:
         """Records as they stand in a file: flat in csv, else JSON lines."""
         return csv_of(map(self.flat, records)) if flat else jsonl_of(records)
@@ -71,6 +99,10 @@ class Shape:
                 nested = name in NESTED and value is not None
                 cells.append(json.dumps(value, ensure_ascii=False) if nested else value)
         return cells
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def jsonl_of(records: Sequence[Record]) -> bytes:

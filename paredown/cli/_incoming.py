@@ -7,18 +7,18 @@ import hashlib
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from paredown.answers import Kind
-from paredown.answers._columns import LABEL_NAMES, TEXT_NAMES, Columns, find_columns
+from paredown.answers._columns import TEXT_NAMES, Columns
 from paredown.cli._data import as_flags
 from paredown.errors import BadInput, BadSetting
 from paredown.model import Reading
 from paredown.registry import answers, tasks
-from paredown.tasks._incoming import LISTS, Incoming, incoming_question, incoming_row
+from paredown.tasks._incoming import LISTS, Incoming, columns_to_read, incoming_question, incoming_row
 from paredown.tasks._questions import JSON
 from paredown.tasks._records import numbered_records
 from paredown.tasks._table import Numbered, Table, _ended, read_table, table_of, without_last_blanks
@@ -53,6 +53,11 @@ class Input:
     def header(self) -> bool:
         header = self.usual.header if self.given.header is None else self.given.header
         return header is not False
+
+    @property
+    def absolute(self) -> Input:
+        """The same for a process in another folder."""
+        return replace(self, path=str(Path(self.path).resolve()))
 
     @property
     def size(self) -> int | None:
@@ -90,6 +95,11 @@ class InputSource:
     def parsed(self, raw: Sequence[tuple[int, Any]]) -> list[Incoming]:
         return [self.parse(line, record) for line, record in raw]
 
+    @property
+    def read(self) -> InputSource:
+        """The same with no row left: other processes can have it, to parse what was read here."""
+        return replace(self, raw=iter(()))
+
     def skip(self, number: int) -> str:
         """Pass over rows that are done; their digest shows whether they are the same rows as then."""
         return digest_of(islice(self.raw, number))
@@ -110,11 +120,17 @@ def digest_of(raw: Iterable[tuple[int, Any]], first: int = 0, before: str = "") 
 def open_source(given: Input, kind: Kind) -> InputSource:
     """Find the columns and stand before the first row. Where every word is answered, a text may be a list."""
     table, names = _named(given.table(kind.per_word))
-    columns = _columns(table.source, names, given, kind.per_word) if names else Columns(("text",))
+    columns = Columns(("text",))
+    if names:
+        text, pair = given.given.text_column, given.given.pair_column
+        with as_flags():
+            columns = columns_to_read(table.source, names, text, pair, given.usual, kind.per_word)
     kept = given.kept(table.source, names)
 
+    record_of = table.parse  # not the table, which other processes cannot have
+
     def parse(line: int, raw: Any) -> Incoming:
-        record = table.parse(raw)
+        record = record_of(raw)
         return incoming_row(line, record, columns, kind).keeping(record, kept)
 
     return InputSource(table.source, table.unit, given.size, columns.text[0], columns.pair, table.raw, parse, kept)
@@ -142,8 +158,10 @@ def open_records(given: Input) -> InputSource:
     table, names = _named(table)
     kept = given.kept(table.source, names)
 
+    record_of = table.parse  # not the table, which other processes cannot have
+
     def parse(line: int, raw: Any) -> Incoming:
-        record = table.parse(raw)
+        record = record_of(raw)
         return incoming_question(line, record).keeping(record, kept)
 
     return InputSource(table.source, table.unit, given.size, "query", ", ".join(LISTS), table.raw, parse, kept)
@@ -171,15 +189,21 @@ def _asked(line: int, raw: tuple[str, Any]) -> Incoming:
     return Incoming(line, None, f"{where}: {asked}") if isinstance(asked, str) else Incoming(line, asked)
 
 
-def _columns(source: str, names: tuple[str, ...], given: Input, per_word: bool) -> Columns:
-    text, pair = given.given.text_column, given.given.pair_column
-    if text is None:  # labels are not read here, so it does not matter which column holds them
-        others = tuple(
-            name for name in names if name.lower() not in LABEL_NAMES or name in (pair, given.usual.text_column)
-        )
-        names = others or names
-    with as_flags():
-        return find_columns(source, names, text, pair, usual=given.usual, per_word=per_word)
+def source_for(kind: Kind, wanted: Input, task: str | None) -> InputSource:
+    """What a model of the kind is to read; `task`: in whose format questions are."""
+    text, pair = wanted.given.text_column, wanted.given.pair_column
+    if task is not None:
+        if not kind.asks_questions or text or pair or wanted.ids or wanted.keep_all:
+            raise BadSetting(
+                "--task reads questions about a text, for a bundle that answers them; it has no columns to name"
+            )
+        return open_questions(wanted.path, task, kind)
+    if kind.records_of is not None:
+        if text is not None or pair is not None:
+            raise BadSetting("this bundle reads query, candidates and supports; leave --text-column, --pair-column out")
+        return open_records(wanted)
+    columns = replace(wanted.given, text_column=text or kind.columns[0], pair_column=pair or kind.columns[1])
+    return open_source(replace(wanted, given=columns), kind)
 
 
 def _standard_input(given: Input) -> Table:

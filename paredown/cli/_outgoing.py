@@ -15,8 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from paredown.answers._shape import NESTED, Shape, csv_of
-from paredown.errors import BadSetting
+from paredown.answers._shape import Record, Shape, csv_of
+from paredown.errors import BadSetting, Interrupted
 from paredown.evaluation import HotpotPredictions
 from paredown.system.saving import saving, sync
 
@@ -42,12 +42,16 @@ class Outgoing(Protocol):
 
     def open(self) -> None: ...
 
-    def write(self, data: bytes, done: Done) -> None:
-        """Add rows, as `Shape.lines` makes them; `done` is how far the run has come with them."""
-
     def finish(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+class Growing(Outgoing, Protocol):
+    """What takes rows in their order."""
+
+    def write(self, data: bytes, done: Done) -> None:
+        """Add rows, as `Shape.lines` makes them; `done` is how far the run has come with them."""
 
 
 @dataclass
@@ -90,13 +94,7 @@ class ToFile:
             task, done = saved["task"], Done(**saved["done"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadSetting(f"{self.progress} is damaged ({error!r}); --restart begins anew") from None
-        names = [name for name in self.task | task if task.get(name) != self.task.get(name)]
-        if names:
-            each = [
-                f"{name} was {_shortened(task.get(name))} and is now {_shortened(self.task.get(name))}"
-                for name in names
-            ]
-            raise BadSetting(f"{self.path} was begun with something else: {'; '.join(each)}. --restart begins anew")
+        check_same(self.path, task, self.task)
         size = self.part.stat().st_size if self.part.exists() else 0
         if size < done.bytes:
             raise BadSetting(f"{self.part} has {size} bytes, but {done.bytes} were written; --restart begins anew")
@@ -108,7 +106,7 @@ class ToFile:
             if not self.progress.exists():
                 self._note()
             self._file = open(self.part, "ab")  # noqa: SIM115 (it stays open from chunk to chunk)
-            _lock(self._file, self.part)
+            lock(self._file, self.part)
             if not self.done.rows:
                 self._note()
             self._file.truncate(self.done.bytes)
@@ -141,11 +139,7 @@ class ToFile:
         self.close()
         with saving(self.path):
             if self.part != self.path:
-                fresh = self.path.with_name(f"{self.path.name}.part{self.path.suffix}")
-                (_to_official if self.path.suffix == OFFICIAL else _to_parquet)(self.part, fresh, self.shape)
-                sync(fresh)
-                fresh.replace(self.path)
-                sync(self.path.parent)
+                finish_from(self.part, self.path, self.shape)
             self.progress.unlink()
             if self.part != self.path:
                 self.part.unlink()
@@ -155,16 +149,27 @@ class ToFile:
             self._file.close()
 
 
+def interrupted(out: Outgoing, number: int) -> Interrupted:
+    """What a run that was asked to stop by a signal ends with."""
+    how = "run it again, without --restart, to go on" if out.resumes else "a pipe cannot go on from there"
+    return Interrupted(f"stopped after {out.done.rows:,} rows; {how}", number)
+
+
 def part_of(path: Path) -> Path:
     """Where rows go as they come; what cannot grow row by row is written from there at the end."""
     return path.with_name(path.name + ".part.jsonl") if path.suffix in (".parquet", OFFICIAL) else path
+
+
+def shards_of(path: Path) -> Path:
+    """The folder of an unfinished output whose rows come from workers of a cluster."""
+    return path.with_name(path.name + ".shards")
 
 
 def progress_of(path: Path) -> Path:
     return path.with_name(path.name + ".progress.json")
 
 
-def check_output(path: Path, restart: bool, named: bool = False) -> None:
+def check_output(path: Path, restart: bool, named: bool = False, on_cluster: bool = False) -> None:
     """The checks that need no model."""
     formats = (*FORMATS, OFFICIAL) if named else FORMATS
     if path.suffix not in formats:
@@ -173,8 +178,28 @@ def check_output(path: Path, restart: bool, named: bool = False) -> None:
         raise BadSetting(f"{path}: there is no folder {path.parent}")
     if path.exists() and not path.is_file():
         raise BadSetting(f"{path} is not a file")
+    if not restart and (progress_of(path) if on_cluster else shards_of(path)).exists():
+        how = "without --ray" if on_cluster else "with --ray"
+        raise BadSetting(f"{path} was begun {how} and goes on that way alone; --restart begins anew")
     if path.exists() and not restart and not progress_of(path).exists():
         raise BadSetting(f"{path} is there already, and finished; --restart writes it anew")
+
+
+def check_same(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Whether what an output was begun with is what it goes on with."""
+    names = [name for name in now | before if before.get(name) != now.get(name)]
+    if names:
+        each = [f"{name} was {_shortened(before.get(name))} and is now {_shortened(now.get(name))}" for name in names]
+        raise BadSetting(f"{path} was begun with something else: {'; '.join(each)}. --restart begins anew")
+
+
+def finish_from(part: Path, path: Path, shape: Shape) -> None:
+    """Write a file of a format that cannot grow from one that did, in one move."""
+    fresh = path.with_name(f"{path.name}.part{path.suffix}")
+    (_to_official if path.suffix == OFFICIAL else _to_parquet)(part, fresh, shape)
+    sync(fresh)
+    fresh.replace(path)
+    sync(path.parent)
 
 
 def _shortened(value: Any) -> str:
@@ -182,7 +207,7 @@ def _shortened(value: Any) -> str:
     return text if len(text) < 100 else text[:12] + "…" + text[-60:]
 
 
-def _lock(file: BinaryIO, path: Path) -> None:
+def lock(file: BinaryIO, path: Path) -> None:
     """Lock the output: two runs would mix their rows."""
     try:
         import fcntl
@@ -197,29 +222,19 @@ def _lock(file: BinaryIO, path: Path) -> None:
 
 
 def _to_parquet(part: Path, path: Path, shape: Shape) -> None:
-    import pyarrow  # comes with datasets
     from pyarrow.parquet import ParquetWriter
 
-    number, name = pyarrow.float64(), pyarrow.string()
-    label = {"text": name, "texts": pyarrow.list_(name), "number": number}[shape.kind.label_type]
-    if label == number and len(shape.labels) > 1:
-        label = pyarrow.list_(number)
-    whole = dict.fromkeys(("row", "start", "end", "candidate", "windows", "layers", "tokens"), pyarrow.int64())
-    types = {"label": label, **dict.fromkeys(("id", "letter", "answer", *NESTED, "error"), name), **whole}
-    known = {"int": pyarrow.int64(), "float": number, "bool": pyarrow.bool_()}
-    kept = {column: known.get(its, name) for column, its in _kept_types(part, shape).items()}
-    schema = pyarrow.schema([(column, (types | kept).get(column, number)) for column in shape.names])
+    schema = shape.schema(_kept_types(part, shape))
     with ParquetWriter(path, schema) as writer:
-        for rows in _groups(part, shape):
-            columns = [
-                pyarrow.array(map(_text, cells) if field.type == name else cells, field.type)
-                for cells, field in zip(zip(*rows), schema, strict=True)
-            ]
-            writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
+        for records in _groups(part):
+            writer.write_table(shape.table(records, schema))
 
 
-def _kept_types(part: Path, shape: Shape) -> dict[str, str]:
-    """The type of every column of the input that holds all its values; what has no such type is text."""
+def _kept_types(part: Path, shape: Shape) -> dict[str, Any]:
+    """The Arrow type of every column of the input that holds all its values; what has no such type is text."""
+    import pyarrow
+
+    known = {"int": pyarrow.int64(), "float": pyarrow.float64(), "bool": pyarrow.bool_()}
     seen: dict[str, set[str]] = {name: set() for name in shape.kept}
     with open(part, encoding="utf-8", newline="\n") as lines:
         for record in map(json.loads, lines):
@@ -228,11 +243,8 @@ def _kept_types(part: Path, shape: Shape) -> dict[str, str]:
                     whole = type(value) is int and abs(value) >= 2**63
                     seen[name].add("large" if whole else type(value).__name__)
     numbers = {"int", "float"}
-    return {name: "float" if its == numbers else "".join(its) for name, its in seen.items()}
-
-
-def _text(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    found = {name: "float" if its == numbers else "".join(its) for name, its in seen.items()}
+    return {name: known.get(its, pyarrow.string()) for name, its in found.items()}
 
 
 def _to_official(part: Path, path: Path, shape: Shape) -> None:
@@ -248,7 +260,7 @@ def _to_official(part: Path, path: Path, shape: Shape) -> None:
     path.write_text(json.dumps(texts, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
 
 
-def _groups(part: Path, shape: Shape) -> Iterator[list[list[Any]]]:
+def _groups(part: Path) -> Iterator[list[Record]]:
     with open(part, encoding="utf-8", newline="\n") as lines:
-        while rows := [shape.flat(json.loads(line)) for line in islice(lines, GROUP)]:
-            yield rows
+        while records := [json.loads(line) for line in islice(lines, GROUP)]:
+            yield records

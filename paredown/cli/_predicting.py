@@ -18,8 +18,8 @@ import torch
 
 from paredown.answers._shape import Record
 from paredown.cli._incoming import InputSource, digest_of
-from paredown.cli._outgoing import Done, Outgoing
-from paredown.errors import BadInput, BadSetting, Interrupted, NonFiniteAnswer, OutOfMemory
+from paredown.cli._outgoing import Done, Growing, interrupted
+from paredown.errors import BadInput, BadSetting, NonFiniteAnswer, OutOfMemory
 from paredown.runtime.predictor import Predictor, layers_of
 from paredown.system.memory import is_out_of_memory
 from paredown.system.signals import Signals
@@ -30,6 +30,7 @@ BATCH = {"cpu": 32, "cuda": 1024}  # rows of a batch in that sense, where nobody
 
 Raw = Sequence[tuple[int, Any]]  # rows as they were read, each with its line
 Answered = tuple[bytes, float, int]  # lines of the output, layers run, bad rows
+Show = Callable[[Done], None]  # tells how far the run has come
 Submit = Callable[[Raw, int], Callable[[], Answered]]  # begins the work on rows, the first of which has that number
 
 
@@ -79,7 +80,7 @@ class Chunks:
 
     # All
 
-    def write_all(self, out: Outgoing, submit: Submit, signals: Signals, show: Callable[[Done], None]) -> None:
+    def write_all(self, submit: Submit, out: Growing, signals: Signals, show: Show) -> None:
         """One after the other, while the next ones are at work. A signal lets the one that is due be finished, and
         drops the others."""
         waiting: deque[tuple[int, str, Callable[[], Answered]]] = deque()
@@ -95,7 +96,7 @@ class Chunks:
                     except Exception as error:  # what was read before it is answered first
                         problem, raw = error, []
                 if signals.asked is not None:
-                    raise self._interrupted(out, signals.asked)
+                    raise interrupted(out, signals.asked)
                 if ended := not raw:
                     break
                 digest = digest_of(raw, first, digest)
@@ -118,16 +119,19 @@ class Chunks:
     def _read_into(self, raw: list[tuple[int, Any]]) -> None:
         raw += self.source.take(self.size)
 
-    def _interrupted(self, out: Outgoing, number: int) -> Interrupted:
-        how = "run it again, without --restart, to go on" if out.resumes else "a pipe cannot go on from there"
-        return Interrupted(f"stopped after {out.done.rows:,} rows; {how}", number)
-
 
 # Who works
 
 
 @contextmanager
-def workers(chunks: Chunks) -> Iterator[Submit]:
+def working_here(chunks: Chunks) -> Iterator[Callable[[Growing, Signals, Show], None]]:
+    """What writes all chunks. Several processes are forked now, before this one has a thread for its bar."""
+    with _workers(chunks) as submit:
+        yield partial(chunks.write_all, submit)
+
+
+@contextmanager
+def _workers(chunks: Chunks) -> Iterator[Submit]:
     """This process, which parses and tokenises a chunk while the one before runs; or several processes."""
     if chunks.processes > 1:
         with _several(chunks) as submit:

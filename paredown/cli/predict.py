@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ from paredown.bundle import FACTS
 from paredown.cli._app import AsJson, Config, DryRun, app, people, print_forecast, print_json, results
 from paredown.cli._data import AnswerKind, Header, PairColumn
 from paredown.cli._data import TextColumn as Text
-from paredown.cli._incoming import PIPE, Input, InputSource, open_questions, open_records, open_source
+from paredown.cli._incoming import PIPE, Input, InputSource, source_for
 from paredown.cli._loading import Device, Dtype, Reduce, Runtime, changed, check_same_kind, device_named, load_bundle
 from paredown.cli._outgoing import (
     Done,
@@ -28,7 +29,7 @@ from paredown.cli._outgoing import (
     ToPipe,
     check_output,
 )
-from paredown.cli._predicting import Chunks, make_ready_to_fork, workers
+from paredown.cli._predicting import Chunks, make_ready_to_fork, working_here
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation.cost import Cost
 from paredown.model import AdaptiveModel, Reading
@@ -86,6 +87,12 @@ def predict(
     device: Device = "auto",
     dtype: Dtype = None,
     runtime: Runtime = "auto",
+    ray: Annotated[
+        str | None, Option(help="Let workers of a Ray cluster answer: local starts one here, auto, HOST:PORT join one.")
+    ] = None,
+    workers: Annotated[
+        int | None, Option(min=1, help="With --ray: default one for each GPU, or for each machine.")
+    ] = None,
     restart: Annotated[bool, Option("--restart", help="Begin anew, whatever the output holds.")] = False,
     skip_bad_rows: Annotated[bool, Option(help="Give rows that cannot be read an error in place of a label.")] = False,
     dry_run: DryRun = False,
@@ -93,10 +100,11 @@ def predict(
     config: Config = None,
 ) -> None:
     """Predict every row of a file of any size. The same command goes on with a run that was stopped."""
-    _check_files(input, output, restart, task is not None)
+    _check_files(input, output, restart, task is not None, ray is not None)
+    _check_cluster(ray, workers, processes)
     if processes > 1:
         make_ready_to_fork()
-    where = device_named(device)
+    where = device_named(device) if ray is None else "cpu"
     model = load_bundle(bundle, dtype, runtime)
     check_same_kind(model, kind)
     chosen = _plan(model, exit, speed, reduce, plan)
@@ -106,36 +114,59 @@ def predict(
     settings = _settings(model, null_threshold=null_threshold, support_threshold=support_threshold)
     given = Reading(max_length, text_column, pair_column, header=header)
     wanted = Input(input, given, model.reading, input_format, tuple(id_column or ()), keep_columns)
-    source = _source(model, wanted, task)
+    source = source_for(model.kind, wanted, task)
     named = task is not None
     predictor = Predictor(model, chosen, batch_size, max_length, settings, named, source.kept)
     chunks = Chunks(predictor, where, source, skip_bad_rows, output.endswith(".csv"), processes)
     out: Outgoing = ToPipe()
-    if output != PIPE:
+    work: Any = working_here(chunks)
+    if ray is not None:
+        from paredown.cli._cluster import ClusterRun
+
+        again = partial(source_for, model.kind, wanted.absolute, task)
+        cluster = ClusterRun(ray, workers, device, (bundle, dtype, runtime), chunks, again)
+        out = cluster.output(output, _task(bundle, predictor, source, task), restart)
+        work = nullcontext(cluster.write_all)
+    elif output != PIPE:
         out = ToFile(Path(output), predictor.shape, _task(bundle, predictor, source, task), restart)
     before = out.done
     if dry_run:
         return _foresee(chunks, before, as_json)
-    if before.rows and source.skip(before.rows) != before.digest:
+    if before.digest and source.skip(before.rows) != before.digest:
         raise BadInput(f"the first {before.rows:,} rows of {source.name} are not those that {output} holds; --restart?")
     start, layers = time.monotonic(), model.walk.num_base_layers
-    with workers(chunks) as submit, Signals() as signals, _bar(input, output, layers, before) as show:
+    with work as write_all, Signals() as signals, _bar(input, output, layers, before) as show:
         try:
             out.open()
-            chunks.write_all(out, submit, signals, show)
+            write_all(out, signals, show)
             out.finish()
         finally:
             out.close()
     _report(out.done, before, time.monotonic() - start, layers, output, as_json)
 
 
-def _check_files(input: str, output: str, restart: bool, named: bool) -> None:
+def _check_cluster(ray: str | None, workers: int | None, processes: int) -> None:
+    """Whether there is one, before anything is loaded."""
+    if ray is None:
+        if workers is not None:
+            raise BadSetting("--workers are those of a Ray cluster; give --ray too")
+        return
+    if processes > 1:
+        raise BadSetting("--processes are those of this machine; with --ray give --workers")
+    from paredown.cluster.session import reach
+
+    reach(ray)
+
+
+def _check_files(input: str, output: str, restart: bool, named: bool, on_cluster: bool) -> None:
     """The checks that need no model."""
+    if on_cluster and PIPE in (input, output):
+        raise BadSetting("--ray reads a file and writes a file; standard input and output are for runs without it")
     if input != PIPE and not (Path(input).is_file() or (named and Path(input).is_dir())):
         raise BadInput(f"{input} is {'a folder, not a file' if Path(input).is_dir() else 'missing'}")
     if output == PIPE:
         return
-    check_output(Path(output), restart, named)
+    check_output(Path(output), restart, named, on_cluster)
     if input != PIPE and Path(output).exists() and Path(output).samefile(input):
         raise BadSetting(f"{output} is the input too; write to another file")
 
@@ -166,22 +197,6 @@ def _settings(model: AdaptiveModel, **given: Any) -> dict[str, Any]:
             flag = f"--{name.replace('_', '-')}"
             raise BadSetting(f"{flag} is for bundles of {' or '.join(kinds)}; this one answers {model.kind.name}")
     return settings
-
-
-def _source(model: AdaptiveModel, wanted: Input, task: str | None) -> InputSource:
-    text, pair, kind = wanted.given.text_column, wanted.given.pair_column, model.kind
-    if task is not None:
-        if not kind.asks_questions or text or pair or wanted.ids or wanted.keep_all:
-            raise BadSetting(
-                "--task reads questions about a text, for a bundle that answers them; it has no columns to name"
-            )
-        return open_questions(wanted.path, task, kind)
-    if kind.records_of is not None:
-        if text is not None or pair is not None:
-            raise BadSetting("this bundle reads query, candidates and supports; leave --text-column, --pair-column out")
-        return open_records(wanted)
-    columns = replace(wanted.given, text_column=text or kind.columns[0], pair_column=pair or kind.columns[1])
-    return open_source(replace(wanted, given=columns), kind)
 
 
 def _task(bundle: str, predictor: Predictor, source: InputSource, task: str | None) -> dict[str, Any]:

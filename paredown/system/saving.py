@@ -53,11 +53,15 @@ def staged(folder: str | Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, *blocks: bytes) -> None:
     """Put a file in the place of the one there was, in one move."""
     handle, fresh = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.writelines(blocks)
         os.chmod(fresh, 0o644)
         sync(Path(fresh))
         os.replace(fresh, path)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paredown.answers import Choices, Kind, MultiLabel, Question, Row
-from paredown.answers._columns import Columns
+from paredown.answers._columns import LABEL_NAMES, Columns, find_columns
 from paredown.errors import BadInput
+from paredown.model import Reading
 from paredown.registry import answers
 from paredown.tasks._reading import Fault, Item, item_of, readable_cell, value_of
 from paredown.tasks.wikihop import question_of
@@ -35,6 +36,16 @@ class Incoming:
             return replace(self, kept=tuple(_plain_value(known.get(name), name) for name in names))
         except Fault as fault:
             return replace(_bad(self.line, fault), kept=(None,) * len(names))
+
+
+def columns_to_read(
+    source: str, names: tuple[str, ...], text: str | None, pair: str | None, usual: Reading, per_word: bool
+) -> Columns:
+    """The columns of the texts, named or found; labels are not read, so it does not matter which column has them."""
+    if text is None:
+        others = tuple(name for name in names if name.lower() not in LABEL_NAMES or name in (pair, usual.text_column))
+        names = others or names
+    return find_columns(source, names, text, pair, usual=usual, per_word=per_word)
 
 
 def incoming_question(line: int, record: dict[str, Any] | str) -> Incoming:
