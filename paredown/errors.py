@@ -25,6 +25,10 @@ class BadInput(ParedownError, ValueError):
     """Rows that cannot be read as text, pairs or labels."""
 
 
+class CannotPromise(ParedownError):
+    """No plan keeps the promise that was asked for, on the rows that were given; the message says what would do."""
+
+
 class BadBundle(ParedownError):
     """A saved folder that is damaged, unsafe or not a bundle."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -10,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from paredown.certificate import Certificate
 from paredown.encoders.pipelines import ForPipelines
 from paredown.engine import Observer, Trace, trace
 from paredown.errors import BadInput, BadPlan, BadSetting
 from paredown.network import Network
 from paredown.plan import Plan
-from paredown.registry import runtimes
+from paredown.registry import answers, heads, runtimes
 from paredown.route import Route, row_bounds
 from paredown.state import Answer
 
@@ -70,6 +73,8 @@ class AdaptiveModel(ForPipelines, Network):
         self._executor: Any = None
         self.scores: dict[str, Any] | None = None  # the dev metric after each layer, as training last saw it
         self.reading = Reading()  # how training read its rows
+        self._certificate: Certificate | None = None
+        self._changed: str | None = None  # why the certificate is not of these weights
         self.other_sections: dict[str, Any] = {}  # unknown sections of its bundle; saved again as they were
 
     # Where it comes from and goes to
@@ -122,6 +127,44 @@ class AdaptiveModel(ForPipelines, Network):
         """A layer with the head after it and the selector before it."""
         beside = [parts[str(layer)] for parts in (self.heads, self.selectors) if str(layer) in parts]
         return nn.ModuleList([self.walk.layers[layer], *beside])
+
+    def fingerprint(self) -> str:
+        """The sha256 of all weights, and of what gives them their meaning."""
+        head = None if self.head is None else heads.to_json(self.head)
+        meaning = [self.walk.family, answers.to_json(self.kind), head]
+        digest = hashlib.sha256(json.dumps(meaning, sort_keys=True).encode())
+        for name, value in self.named_parameters():
+            if name.startswith("companions."):  # they only serve training
+                continue
+            digest.update(f"{name} {value.dtype} {list(value.shape)}\n".encode())
+            digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    # What is promised
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What is promised of the plan; None where nothing is, or no longer is: `void` says why."""
+        return self._certificate if self.void is None else None
+
+    @certificate.setter
+    def certificate(self, certificate: Certificate | None) -> None:
+        """The model as it is now must be the one that was certified."""
+        self._certificate, self._changed = certificate, None
+        if certificate is not None and certificate.model != self.fingerprint():
+            self._changed = "its weights are not those that were certified"
+
+    @property
+    def void(self) -> str | None:
+        """Why its certificate no longer holds; None where it does, or there is none."""
+        known = self._certificate
+        if known is None or self._changed is not None:
+            return self._changed
+        if known.plan != self.plan:
+            return f"its plan is not the one that was certified, {known.plan}"
+        if known.runtime != self.executor.name and not (self.executor.exact and known.exact):
+            return f"it was certified with the runtime {known.runtime}, and {self.executor.name} answers otherwise"
+        return None
 
     # Training
 

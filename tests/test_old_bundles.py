@@ -128,9 +128,9 @@ def test_what_weights_need_cannot_be_absent(model: AdaptiveModel, tmp_path: Path
 
 def test_a_section_that_is_unknown_is_kept(model: AdaptiveModel, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "one")
-    again = AdaptiveModel.from_pretrained(rewritten(tmp_path / "one", certificate={"risk": 0.05}))
+    again = AdaptiveModel.from_pretrained(rewritten(tmp_path / "one", provenance={"risk": 0.05}))
     again.save_pretrained(tmp_path / "two")
-    assert json.loads((tmp_path / "two" / "paredown.json").read_text())["certificate"] == {"risk": 0.05}
+    assert json.loads((tmp_path / "two" / "paredown.json").read_text())["provenance"] == {"risk": 0.05}
     assert AdaptiveModel.from_pretrained(tmp_path / "two").plan == model.plan
 
 

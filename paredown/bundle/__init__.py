@@ -25,6 +25,7 @@ from paredown.bundle.format import (
     save_plan,
     write_description,
 )
+from paredown.certificate import Certificate
 from paredown.encoders.dtype import check_before_saving, convert_weights, dtype_named, non_finite
 from paredown.encoders.pretrained import (
     config_facts,
@@ -182,6 +183,7 @@ def _sections(model: AdaptiveModel) -> dict[str, Any]:
         "plan": model.plan.to_json(),
         "reading": model.reading.to_json(),
         "scores": model.scores,
+        "certificate": None if model.certificate is None else model.certificate.to_json(),
     }
 
 
@@ -209,6 +211,8 @@ def _restore(model: AdaptiveModel, description: Description, whole: bool) -> Non
         if whole:
             model.scores, model.reading = description["scores"], Reading.from_json(description["reading"])
             model.other_sections = description.unknown
+            if (certified := description["certificate"]) is not None:
+                model.certificate = Certificate.from_json(certified)
         model.route(model.plan)
     except (KeyError, TypeError, RuntimeError, SafetensorError) as error:  # RuntimeError: heads too large to build
         raise BadBundle(f"{facts} is not a complete description: {error!r}") from error

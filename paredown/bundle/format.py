@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from paredown.bundle.migration import MIGRATIONS, migrated, present_names
+from paredown.certificate import Certificate
 from paredown.errors import BadBundle
 from paredown.plan import Plan
 from paredown.registry import answers
@@ -28,6 +29,7 @@ ABSENT: dict[str, Any] = {
     "plan": {},
     "reading": {},
     "scores": None,
+    "certificate": None,  # what is promised of the plan
 }
 REQUIRED = ("format", "answer", "sha256")
 
@@ -92,14 +94,16 @@ def write_description(folder: Path, sections: dict[str, Any]) -> None:
     (folder / FACTS).write_text(_sealed({"format": FORMAT, **stated, "sha256": digests}), encoding="utf-8")
 
 
-def save_plan(folder: str | Path, plan: Plan) -> None:
+def save_plan(folder: str | Path, plan: Plan, certificate: Certificate | None = None) -> None:
     """Write another plan into a bundle, which must be one it can run; only its description changes, in one move.
 
-    What the plan before was worth goes; the scores after every layer stay. Plans and scores look alike in every
-    format, so the bundle keeps its own.
+    What the plan before was worth goes; the scores after every layer stay, and so does a certificate, which is void
+    unless it is of this plan. These sections look alike in every format, so the bundle keeps its own.
     """
     folder = Path(folder)
     facts = _read(folder) | {"plan": plan.to_json()}
+    if certificate is not None:
+        facts["certificate"] = certificate.to_json()
     (facts.get("scores") or {}).pop("worth", None)
     write_text(folder / FACTS, _sealed(facts))
 

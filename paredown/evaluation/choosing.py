@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +64,12 @@ def _candidates(record: Record) -> list[Any]:
     probabilities, else patience at several tolerances."""
     if suits(Entropy(), record.kind, tuple(record.stops[:-1]), bool(record.error_probability)):
         return [Entropy()]
-    spread = record.logits[record.stops[-1]].std().item()
+    return tolerant_rules(record, range(len(record)))
+
+
+def tolerant_rules(record: Record, rows: Sequence[int]) -> list[Any]:
+    """Patience with numbers, at tolerances by how far the answers of some rows lie apart."""
+    spread = record.logits[record.stops[-1]][list(rows)].std().item()
     return [Patience(1, tolerance=max(share * spread, 1e-6)) for share in TOLERANCES]
 
 

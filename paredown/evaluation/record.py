@@ -179,17 +179,30 @@ class Record:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The same for units of several windows, each of which leaves with `outputs[exit]`. What was decoded is kept:
         at most thresholds most windows leave where they left at others."""
+        each = ([exits[index] for index in indexes] for indexes in self.units)
+        predictions = [self.decoded(unit, outputs, left, kept) for unit, left in enumerate(each)]
+        return *self.kind.judged_units(predictions, self.asked), np.arange(len(self.asked))
+
+    def decoded(
+        self, unit: int, outputs: Sequence[Tensor], exits: Sequence[int], kept: dict[Any, Any] | None = None
+    ) -> Any:
+        """The prediction of a unit, whose windows leave at these exits."""
         kept = self._decoded if kept is None else kept
-        asked = [self.windows[indexes[0]].asked for indexes in self.units]
-        kind, predictions = self.kind.judging(asked), []
-        for unit, indexes in enumerate(self.units):
-            key = (unit, *[id(outputs[exits[index]]) for index in indexes])
-            if key not in kept:
-                windows = [self.windows[index] for index in indexes]
-                logits = [outputs[exits[index]][index][: len(self.windows[index])] for index in indexes]
-                kept[key] = kind.decode(windows, logits, ())
-            predictions.append(kept[key])
-        return *self.kind.judged_units(predictions, asked), np.arange(len(asked))
+        key = (unit, *[id(outputs[exit]) for exit in exits])
+        if key not in kept:
+            rows = list(zip(self.units[unit], exits, strict=True))
+            logits = [outputs[exit][index][: len(self.windows[index])] for index, exit in rows]
+            kept[key] = self._judging.decode([self.windows[index] for index, _ in rows], logits, ())
+        return kept[key]
+
+    @cached_property
+    def asked(self) -> list[Any]:
+        """What every unit of several windows asks."""
+        return [self.windows[indexes[0]].asked for indexes in self.units]
+
+    @cached_property
+    def _judging(self) -> Kind:
+        return self.kind.judging(self.asked)
 
     def _traced(self, logits: Tensor) -> tuple[list[Tensor], list[int], dict[Any, Any] | None]:
         """The outputs that rows may have left with, and which each did; a dict where these are not the record's own,

@@ -26,7 +26,7 @@ from paredown.errors import BadBundle, BadInput, BadSetting, ParedownError
 from paredown.evaluation.window_file import plain, read_windows, write_windows
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
-from paredown.registry import answers, heads
+from paredown.registry import answers
 from paredown.system.saving import saving, sha256, staged
 
 FORMAT = 1
@@ -45,7 +45,7 @@ def hashes_of(model: AdaptiveModel, rows: Sequence[Encoded], plan: Plan) -> dict
     """What was recorded: sha256 of the data, the model and the plan."""
     return {
         "data": _hash_of_rows(rows, model.kind.windowed),
-        "model": _hash_of_model(model),
+        "model": model.fingerprint(),
         "plan": hashlib.sha256(_canonical(plan.to_json())).hexdigest(),
     }
 
@@ -57,17 +57,6 @@ def _hash_of_rows(rows: Sequence[Encoded], windowed: bool) -> str:
         facts = {**vars(row), "asked": row.asked if windowed and row.asked is not before else None}
         digest.update(json.dumps(facts, default=plain).encode() + b"\n")
         before = row.asked
-    return digest.hexdigest()
-
-
-def _hash_of_model(model: AdaptiveModel) -> str:
-    head = None if model.head is None else heads.to_json(model.head)
-    digest = hashlib.sha256(_canonical([model.walk.family, answers.to_json(model.kind), head]))
-    for name, value in model.named_parameters():
-        if name.startswith("companions."):  # they only serve training
-            continue
-        digest.update(f"{name} {value.dtype} {list(value.shape)}\n".encode())
-        digest.update(_bytes(value.detach().flatten()))
     return digest.hexdigest()
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,6 +49,20 @@ class Rule(Knob, ABC):
         """The bound that a value of the knob means; as it stands, for a knob on the scale of the certainty."""
         return value
 
+    def at_bounds(self, bounds: Mapping[int, float]) -> Any:
+        """The same rule with a bound for each of these steps: nobody leaves at infinity, and at other steps."""
+        never, at_once = (getattr(self.at_speed(speed), self.knob) for speed in (0.0, 1.0))
+        low, high = self.limits  # which rounding may have led a certainty beyond
+        values = [never] * max(bounds)
+        for step, bound in bounds.items():
+            if bound < math.inf:
+                values[step - 1] = at_once if bound == -math.inf else min(max(self._value_of(bound), low), high)
+        return dataclasses.replace(self, **{self.knob: tuple(values)})  # type: ignore[type-var]
+
+    def _value_of(self, bound: float) -> float:
+        """The value of the knob that means a bound: what `_bound` is of it."""
+        return bound
+
     def answer(self, evidence: Evidence, memory: Memory) -> Tensor:
         return evidence.logits
 
@@ -78,6 +93,9 @@ class UncertaintyRule(Rule):
 
     def _bound(self, value: float) -> float:
         return -value
+
+    def _value_of(self, bound: float) -> float:
+        return -bound
 
 
 def count_at(speed: float) -> int:

@@ -51,5 +51,8 @@ class Patience(Rule):
     def _bound(self, value: float) -> float:
         return value - 1
 
+    def _value_of(self, bound: float) -> int:
+        return int(bound) + 1
+
     def _value_at(self, speed: float) -> float:
         return count_at(speed)

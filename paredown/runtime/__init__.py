@@ -47,7 +47,7 @@ class Int8Runtime:
         from paredown.runtime.int8 import Int8
 
         model.backend = Int8(model.walk, kernel=self.kernel)
-        return Executor(model, self.name, packed=True)  # type: ignore[attr-defined]
+        return Executor(model, self.name, packed=True, exact=False)  # type: ignore[attr-defined]
 
 
 @runtimes.register("auto")

@@ -27,8 +27,9 @@ GPU_SHARE = 0.25  # of its memory, for the widest states of a batch
 
 
 class Executor:
-    def __init__(self, model: AdaptiveModel, name: str, packed: bool = False):
+    def __init__(self, model: AdaptiveModel, name: str, packed: bool = False, exact: bool = True):
         self.model, self.name, self.packed = model, name, packed
+        self.exact = exact  # whether answers are the encoder's own, up to rounding
         self.reason = ""  # why it is not a faster one
         self._runners: dict[Route, Runner] = {}
 

@@ -133,7 +133,7 @@ class Run:
         """Run all stages, then save the bundle with the plan that the methods propose."""
         found = self._found(resume)
         first = 0 if found is None else found.state()["stage"]
-        self.model.scores = None  # those of an earlier run say nothing of this one
+        self.model.scores = self.model.certificate = None  # those of an earlier run say nothing of this one
         self.processes.start_trackers(self.facts)
         self.model.to(self.processes.device)
         self.dev = DevRows(self.model, self.data.dev, self.metric, self.ways.dev_batch)

@@ -1,0 +1,8 @@
+"""The cheapest plan that keeps a promise, the certificate that says so, and whether live rows still are as it saw."""
+
+from paredown.calibration.calibrate import Calibrated, calibrate
+from paredown.calibration.losses import Risk
+from paredown.calibration.promise import Promise
+from paredown.certificate import Certificate
+
+__all__ = ["Calibrated", "Certificate", "Promise", "Risk", "calibrate"]

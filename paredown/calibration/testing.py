@@ -1,0 +1,113 @@
+"""Which plans keep a promise: tested one after the other from cautious to fast, on units that did not choose them.
+
+Learn then Test (Angelopoulos et al. 2021), split as in Pareto testing (Laufer-Goldshtein et al. 2023): some of the
+units find a family of plans and the order of those that none of it beats in both cost and risk; the others test them in
+that order, each at the full level, until one fails. The first false rejection has the probability `level` at most, and
+with it the whole sequence. Where no units choose, every family has an order of its own, by its threshold, and a share
+of the level (Bonferroni).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from paredown.calibration.judged import Outlook
+from paredown.calibration.p_values import (
+    binomial,
+    hoeffding_bentkus,
+    paired,
+    paired_sums,
+    rows_needed,
+    upper_bound,
+)
+
+# Standard errors beyond the bound: families are compared at the first, plans are not tested from the second on.
+HOPEFUL, HOPELESS = -1.0, 1.0
+
+
+def p_value(losses: np.ndarray, bound: float, level: float, signed: bool) -> float:
+    """How likely losses [units] with so small a mean are, were their expectation above the bound."""
+    if signed:
+        return paired(losses, bound, level)
+    if _whole(losses):
+        return binomial(float(losses.sum()), len(losses), bound)
+    return hoeffding_bentkus(float(losses.mean()), len(losses), bound)
+
+
+def risk_at_most(losses: np.ndarray, level: float, signed: bool) -> float:
+    """What the expectation is below with probability 1 - level."""
+    return upper_bound(lambda bound: p_value(losses, bound, level, signed), level)
+
+
+def units_needed(losses: np.ndarray, bound: float, level: float, signed: bool) -> int | None:
+    """How many units like these would do; None where none would."""
+    units, total, change = len(losses), float(losses.sum()), float(np.abs(losses).sum())
+    whole = _whole(losses)
+
+    def at(many: int) -> float:
+        times = many / units
+        if signed:
+            return paired_sums(total * times, change * times, many, bound, level / 10, whole)
+        return binomial(total * times, many, bound) if whole else hoeffding_bentkus(total / units, many, bound)
+
+    return rows_needed(at, level, units)
+
+
+def _whole(losses: np.ndarray) -> bool:
+    return bool((losses == np.round(losses)).all())
+
+
+def best_order(outlook: Outlook, families: Sequence[Sequence[int]], bound: float) -> list[int]:
+    """The plans of the family that seems cheapest within the bound on these units, the dearest and surest first; of a
+    family those that no other of it beats in both.
+
+    How sure it is that a plan keeps the bound is counted in standard errors: a p-value would be 1 for all plans near
+    the bound where the units are few. Plans of several families would be cheaper on these units and no cheaper on
+    others: the best of many seldom are what they seem, and the first that is not ends the sequence.
+    """
+    costs, units = outlook.flops.mean(1), outlook.losses.shape[1]
+    errors = np.sqrt((outlook.losses**2).sum(1) + 1) / units  # one more, so that nobody is sure who saw no loss
+    beyond = (outlook.losses.mean(1) - bound) / errors
+    orders = [_front(family, costs, beyond) for family in families]
+
+    def cheapest(order: list[int]) -> float:
+        return min((costs[plan] for plan in order if beyond[plan] <= HOPEFUL), default=math.inf)
+
+    return min(orders, key=cheapest, default=[])
+
+
+def _front(family: Sequence[int], costs: np.ndarray, beyond: np.ndarray) -> list[int]:
+    """From dear to cheap, each less sure than the one before."""
+    best, found = HOPELESS, []
+    for plan in sorted(family, key=lambda plan: (costs[plan], beyond[plan])):
+        if beyond[plan] < best:
+            best = beyond[plan]
+            found.append(plan)
+    return found[::-1]
+
+
+def fixed_sequence(losses: np.ndarray, bound: float, level: float, signed: bool) -> int:
+    """How many of the plans, [plans, units] in their order, pass before one fails."""
+    for passed, its in enumerate(losses):
+        if p_value(its, bound, level, signed) > level:
+            return passed
+    return len(losses)
+
+
+def conformal(losses: np.ndarray, bound: float) -> int:
+    """How many plans pass where the risk is bounded in expectation, over units and those that calibrate (conformal
+    risk control: Angelopoulos et al. 2024). It asks for losses that never shrink on the way: their largest so far."""
+    units = losses.shape[1]
+    largest = np.maximum.accumulate(losses, axis=0).sum(1) if len(losses) else np.zeros(0)
+    return int(np.searchsorted((largest + 1) / (units + 1), bound, side="right"))
+
+
+def certified(outlook: Outlook, paths: Sequence[Sequence[int]], bound: float, level: float, signed: bool) -> list[int]:
+    """Of every path, the plans that pass; paths share the level."""
+    share = level / max(len(paths), 1)
+    test = partial(fixed_sequence, bound=bound, level=share, signed=signed)
+    return [plan for path in paths for plan in list(path)[: test(outlook.losses[list(path)])]]
