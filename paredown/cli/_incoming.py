@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ class InputSource:
     text: str  # column
     pair: str | None
     raw: Numbered
-    parse: Callable[[int, Any], Incoming]
+    parse: Callable[[int, Any], Incoming]  # other processes may have it
     kept: tuple[str, ...] = ()  # columns that go to the output
 
     def take(self, number: int) -> list[tuple[int, Any]]:
@@ -126,14 +127,15 @@ def open_source(given: Input, kind: Kind) -> InputSource:
         with as_flags():
             columns = columns_to_read(table.source, names, text, pair, given.usual, kind.per_word)
     kept = given.kept(table.source, names)
-
-    record_of = table.parse  # not the table, which other processes cannot have
-
-    def parse(line: int, raw: Any) -> Incoming:
-        record = record_of(raw)
-        return incoming_row(line, record, columns, kind).keeping(record, kept)
-
+    parse = partial(_row, table.parse, columns, kind, kept)
     return InputSource(table.source, table.unit, given.size, columns.text[0], columns.pair, table.raw, parse, kept)
+
+
+def _row(
+    parse: Callable[[Any], Any], columns: Columns, kind: Kind, kept: tuple[str, ...], line: int, raw: Any
+) -> Incoming:
+    record = parse(raw)
+    return incoming_row(line, record, columns, kind).keeping(record, kept)
 
 
 def _named(table: Table) -> tuple[Table, tuple[str, ...]]:
@@ -157,14 +159,13 @@ def open_records(given: Input) -> InputSource:
         table = given.table()
     table, names = _named(table)
     kept = given.kept(table.source, names)
-
-    record_of = table.parse  # not the table, which other processes cannot have
-
-    def parse(line: int, raw: Any) -> Incoming:
-        record = record_of(raw)
-        return incoming_question(line, record).keeping(record, kept)
-
+    parse = partial(_question, table.parse, kept)
     return InputSource(table.source, table.unit, given.size, "query", ", ".join(LISTS), table.raw, parse, kept)
+
+
+def _question(parse: Callable[[Any], Any], kept: tuple[str, ...], line: int, raw: Any) -> Incoming:
+    record = parse(raw)
+    return incoming_question(line, record).keeping(record, kept)
 
 
 def open_questions(path: str, task: str, kind: Kind) -> InputSource:

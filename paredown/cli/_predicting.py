@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_all_start_methods, get_context
+from multiprocessing import get_context
 from typing import Any
 
 import torch
@@ -19,7 +19,8 @@ import torch
 from paredown.answers._shape import Record
 from paredown.cli._incoming import InputSource, digest_of
 from paredown.cli._outgoing import Done, Growing, interrupted
-from paredown.errors import BadInput, BadSetting, NonFiniteAnswer, OutOfMemory
+from paredown.errors import BadInput, NonFiniteAnswer, OutOfMemory
+from paredown.model import AdaptiveModel
 from paredown.runtime.predictor import Predictor, layers_of
 from paredown.system.memory import is_out_of_memory
 from paredown.system.signals import Signals
@@ -42,6 +43,7 @@ class Chunks:
     skip_bad_rows: bool
     flat: bool = False  # they are written as csv
     processes: int = 1
+    load: Callable[[], AdaptiveModel] | None = None  # the model, in other processes
 
     # One
 
@@ -147,49 +149,41 @@ def _workers(chunks: Chunks) -> Iterator[Submit]:
         yield begin
 
 
-_forked: Chunks | None = None  # what the processes that are forked from this one work on
-
-
 @contextmanager
 def _several(chunks: Chunks) -> Iterator[Submit]:
-    """Processes that are forked from this one, and so have its model, which must not be on a GPU yet."""
-    global _forked
-    _forked = chunks
-    pool = ProcessPoolExecutor(chunks.processes, get_context("fork"), _begin, (chunks.processes,))
+    """Processes that begin from nothing, since a GPU does not survive a fork, and load the bundle each."""
+    nobody: Any = None
+    bare = replace(chunks, source=chunks.source.read, predictor=replace(chunks.predictor, model=nobody))
+    pool = ProcessPoolExecutor(chunks.processes, get_context("spawn"), _begin, (bare,))
     try:
-        _result(pool.submit(os.getpid))  # now all are forked, while this process has no thread
         yield lambda raw, first: partial(_result, pool.submit(_work, raw, first))
     finally:
         pool.shutdown(cancel_futures=True)
-        _forked = None
 
 
-def _begin(processes: int) -> None:
+_own: Chunks | None = None  # of a process that works for another
+
+
+def _begin(bare: Chunks) -> None:
     """In a new process: signals are for its parent, cores are shared."""
+    global _own
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    share = max(1, (os.cpu_count() or 1) // processes)
+    share = max(1, (os.cpu_count() or 1) // bare.processes)
     os.environ["RAYON_NUM_THREADS"] = str(share)  # of the tokenizer
     torch.set_num_threads(share)
-    assert _forked is not None
-    _forked.predictor.model.to(_forked.device)
+    assert bare.load is not None
+    _own = replace(bare, predictor=replace(bare.predictor, model=bare.load().to(bare.device)))
 
 
 def _work(raw: Raw, first: int) -> Answered:
-    assert _forked is not None
-    return _forked.answer(*_forked.prepare(raw), first)
+    assert _own is not None
+    return _own.answer(*_own.prepare(raw), first)
 
 
-def _result(future: Future[Any]) -> Any:
+def _result(future: Future[Answered]) -> Answered:
     try:
         return future.result()
     except BrokenProcessPool:
         killed = "a process was killed, by the system if memory ran out"
         raise OutOfMemory(f"{killed}; run it again, with fewer --processes, to go on") from None
-
-
-def make_ready_to_fork() -> None:
-    """Before the model is loaded: threads that a process has used do not work in its forks (nor do GPUs: __main__)."""
-    if "fork" not in get_all_start_methods():
-        raise BadSetting("--processes needs a system that can fork, such as Linux; leave it out")
-    torch.set_num_threads(1)

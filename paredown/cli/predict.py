@@ -29,7 +29,7 @@ from paredown.cli._outgoing import (
     ToPipe,
     check_output,
 )
-from paredown.cli._predicting import Chunks, make_ready_to_fork, working_here
+from paredown.cli._predicting import Chunks, working_here
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation.cost import Cost
 from paredown.model import AdaptiveModel, Reading
@@ -102,10 +102,9 @@ def predict(
     """Predict every row of a file of any size. The same command goes on with a run that was stopped."""
     _check_files(input, output, restart, task is not None, ray is not None)
     _check_cluster(ray, workers, processes)
-    if processes > 1:
-        make_ready_to_fork()
     where = device_named(device) if ray is None else "cpu"
-    model = load_bundle(bundle, dtype, runtime)
+    load = partial(load_bundle, bundle, dtype, runtime)
+    model = load()
     check_same_kind(model, kind)
     chosen = _plan(model, exit, speed, reduce, plan)
     if max_length is not None:
@@ -117,7 +116,7 @@ def predict(
     source = source_for(model.kind, wanted, task)
     named = task is not None
     predictor = Predictor(model, chosen, batch_size, max_length, settings, named, source.kept)
-    chunks = Chunks(predictor, where, source, skip_bad_rows, output.endswith(".csv"), processes)
+    chunks = Chunks(predictor, where, source, skip_bad_rows, output.endswith(".csv"), processes, load)
     out: Outgoing = ToPipe()
     work: Any = working_here(chunks)
     if ray is not None:

@@ -11,6 +11,8 @@ import random
 import signal
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from paredown import AdaptiveModel
 from paredown.cli import _predicting, main
 from paredown.cli._app import people
 from paredown.cli._outgoing import ToFile, progress_of
+from paredown.errors import OutOfMemory
 from paredown.runtime.executor import Executor
 from tests.cli.running import records, start
 from tests.conftest import WORDS
@@ -487,35 +490,18 @@ def test_a_bar_for_a_terminal(bundle: Path, rows: Path, tmp_path: Path, monkeypa
 # Several processes
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_several_processes_write_what_one_writes(bundle: Path, rows: Path, tmp_path: Path, format: str) -> None:
-    one, three = tmp_path / f"one.{format}", tmp_path / f"three.{format}"
-    assert run(bundle, rows, one, *FAST) == 0
-    assert run(bundle, rows, three, *FAST, "--processes", 3) == 0
-    assert three.read_bytes() == one.read_bytes()
-
-
-def test_several_processes_go_on_where_one_stopped(
-    bundle: Path, rows: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
-) -> None:
-    whole, out = tmp_path / "whole.jsonl", tmp_path / "out.jsonl"
-    assert run(bundle, rows, whole, *FAST) == 0
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        kill_at(2, patch)
-        run(bundle, rows, out, *FAST, "--processes", 2)
-    with monkeypatch.context() as patch:
-        patch.setattr(Executor, "predict", lambda *args: os.kill(os.getpid(), signal.SIGKILL))
-        capsys.readouterr()
-        assert "a process was killed" in refused(capsys, bundle, rows, out, *FAST, "--processes", 2)
-    done = json.loads(progress_of(out).read_text())["done"]["rows"]
-    assert 0 < done < ROWS
-    assert run(bundle, rows, out, *FAST, "--processes", 2) == 0
+def test_several_processes_write_what_one_writes(bundle: Path, tmp_path: Path, capsys: Any) -> None:
+    many = [{"text": text} for text in texts(200)]
+    path = write_jsonl(tmp_path / "in.jsonl", [*many, {"text": ""}, *many])
+    whole, out = tmp_path / "whole.csv", tmp_path / "out.csv"
+    assert run(bundle, path, whole, *FAST, "--skip-bad-rows") == 0
+    capsys.readouterr()
+    assert "line 201: empty text" in refused(capsys, bundle, path, out, *FAST, "--processes", 2)
+    assert json.loads(progress_of(out).read_text())["done"]["rows"] == 192
+    assert run(bundle, path, out, *FAST, "--processes", 2, "--skip-bad-rows") == 0
     assert out.read_bytes() == whole.read_bytes()
 
 
-def test_several_processes_name_a_bad_row(bundle: Path, tmp_path: Path, capsys: Any) -> None:
-    many = [{"text": text} for text in texts(200)]
-    path = write_jsonl(tmp_path / "in.jsonl", [*many, {"text": ""}, *many])
-    printed = refused(capsys, bundle, path, tmp_path / "out.jsonl", *FAST, "--processes", 2)
-    assert "line 201: empty text" in printed
-    assert json.loads(progress_of(tmp_path / "out.jsonl").read_text())["done"]["rows"] == 192
+def test_a_process_that_is_killed() -> None:
+    with ProcessPoolExecutor(1, get_context("fork")) as pool, pytest.raises(OutOfMemory, match="run it again"):
+        _predicting._result(pool.submit(os._exit, 9))
