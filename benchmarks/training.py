@@ -18,9 +18,11 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cache
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -63,7 +65,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 OURS = ("tf32", "cudnn")  # switches that are not the learner's
 SWITCHES = inspect.signature(Learner.__init__).parameters
 POOL = 50  # batches of rows, as many as are sorted together
-TIMED, PROFILED = 1.0, 3  # seconds at least; steps
+TIMED, PROFILED = 1.0, 2  # seconds at least; steps
+MOST_WIDTHS = 12  # before the clock starts, where a new one costs no more than a step
 
 
 @dataclass(frozen=True)
@@ -96,18 +99,17 @@ def jobs() -> Iterator[Job]:
     others += [("bert-base", "IMDb-like", 256)]
     eager = [variant for variant, settings in VARIANTS.items() if not settings.get("compile")]
     fused = [variant for variant in VARIANTS if variant not in eager]
-    for stage in STAGES:
-        yield from (Job(*main, stage, variant) for variant in eager)
+    few = ["bf16", "bf16, no waiting, graphs"]
+    yield from (Job(*main, "finetune", variant) for variant in eager)
+    yield from (Job(*main, stage, variant) for stage in ("joint", "self_distill") for variant in ["32 bits", *few])
+    yield from (Job(*shape, "finetune", variant) for shape in others for variant in few)
     yield from (Job(*main, "finetune", variant) for variant in fused)
-    few = ["32 bits", "bf16", "bf16, no waiting, graphs"]
-    for shape in others:
-        yield from (Job(*shape, "finetune", variant) for variant in few)
-    for shape in others:
-        yield from (Job(*shape, stage, variant) for stage in ("joint", "self_distill") for variant in few[1:])
-    yield from (Job(*others[0], "finetune", variant) for variant in fused)
-    yield from (Job(*main, stage, variant) for stage in ("joint", "self_distill") for variant in fused)
+    yield from (Job(*shape, stage, few[-1]) for shape in others for stage in ("joint", "self_distill"))
+    yield from (Job(*shape, "joint", variant) for shape in (main, others[0], others[3]) for variant in fused)
+    yield from (Job(*shape, stage, few[0]) for shape in others for stage in ("joint", "self_distill"))
 
 
+@cache
 def rows_of(texts: str, number: int) -> list[Encoded]:
     random = np.random.default_rng(0)
     middle, spread, least, most = TEXTS[texts]
@@ -121,7 +123,8 @@ def rows_of(texts: str, number: int) -> list[Encoded]:
 
 def made(job: Job, device: torch.device) -> tuple[AdaptiveModel, Stage]:
     torch.manual_seed(0)
-    stock = BertForSequenceClassification(BertConfig(**ENCODERS[job.encoder])).eval()
+    with device:
+        stock = BertForSequenceClassification(BertConfig(**ENCODERS[job.encoder])).eval()
     model = AdaptiveModel(stock, SimpleNamespace(pad_token_id=0), answers.make("single_label")).to(device)
     method = methods.of(STAGES[job.stage])
     method.grow(model)
@@ -156,6 +159,8 @@ class Measurement:
             warm = self._seconds(self._one_of_each_width())
             step, rows = self._timed()
             found = {"seconds per step": step, "rows/s": rows / step, "seconds of warm-up": warm}
+            if (graphs := getattr(self.learner, "graphs", None)) is not None:
+                found |= {"graphs": len(graphs.graphs), "graphs failed": graphs.failed}
             if self.device.type == "cuda":
                 found |= self._profiled(step)
                 found["waits per step"] = self._waits()
@@ -163,13 +168,14 @@ class Measurement:
         return {name: round(value, 5) if isinstance(value, float) else value for name, value in found.items()}
 
     def _one_of_each_width(self) -> list[int]:
-        """Steps after which no shape is new."""
+        """Steps after which no shape is new, where that matters."""
         batches, grid = self.learner.batches, self.job.settings.get("width_multiple", 1)
         width = {}
         for step in range(batches.per_epoch):
             longest = max(int(batches.lengths[row]) for row in batches.at(step))
             width.setdefault(-(-longest // grid), step)
-        return [*width.values(), *range(3)]
+        found = list(width.values())
+        return [*(found if grid > 1 else found[:MOST_WIDTHS]), *range(3)]
 
     def _seconds(self, steps: list[int]) -> float:
         began = time.perf_counter()
@@ -201,6 +207,8 @@ class Measurement:
             self._seconds(list(range(PROFILED)))
         launches, kernels, busy = Counter[str](), 0, 0.0
         for entry in seen.key_averages():
+            if entry.is_user_annotation:  # it spans kernels that are counted themselves
+                continue
             if entry.device_type == DeviceType.CUDA:
                 kernels += entry.count
                 busy += entry.self_device_time_total / 1e6
@@ -226,12 +234,30 @@ class Measurement:
         return dict(Counter(f"{Path(one.filename).name}:{one.lineno}" for one in waits))
 
 
-def measured(job: Job, device: torch.device) -> dict[str, Any]:
+def judged(encoder: str, texts: str, device: torch.device) -> dict[str, Any]:
+    """Seconds to judge dev rows as before, 64 at once as the encoder's own layers run them, and packed."""
+    from paredown.evaluation.metrics import metric_named
+    from paredown.training.judging import DevRows
+
+    model, stage = made(Job(encoder, texts, 64, "joint", "32 bits"), device)
+    rows, found = rows_of(texts, 2000), {}
+    ways = {"own layers, 64 at once": (model.walk, 64), "as train judges": (None, 512 if device.type == "cuda" else 64)}
+    for name, (backend, size) in ways.items():
+        dev = DevRows(model.eval(), rows, metric_named("accuracy"), size)
+        dev.backend = backend or dev.backend
+        for _ in range(2):  # the first finds kernels
+            began = time.perf_counter()
+            scores, _ = dev.scores(stage)
+            found[name] = {"seconds": time.perf_counter() - began, "scores": list(scores.values())}
+    return found
+
+
+def tried(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
-        if device.type == "cuda":
+        if torch.cuda.is_available():
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-        return Measurement(job, device).found()
+        return work()
     except Exception as error:  # one that fails must not take the others with it
         return {"error": f"{type(error).__name__}: {error!s:.500}"}
 
@@ -240,11 +266,17 @@ def of_this_tree(given: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     ends = time.monotonic() + given.seconds
     wanted = [Job("tiny", "SST-2-like", 8, stage, variant) for stage in STAGES for variant in VARIANTS]
+    if not given.lines and "dev" in given.only + "dev" * (not given.only):
+        for shape in [("tiny", "SST-2-like")] if given.tiny else product(("gte-small", "bert-base"), TEXTS):
+            yield f"{', '.join(shape)}: dev rows", tried(lambda shape=shape: judged(*shape, device))
     for job in wanted if given.tiny else jobs():
         if given.only not in job.name or not job.known:
             continue
         late = time.monotonic() > ends
-        yield job.name, {"left out": "the time was up"} if late else measured(job, device)
+        yield (
+            job.name,
+            {"left out": "the time was up"} if late else tried(lambda job=job: Measurement(job, device).found()),
+        )
 
 
 def of_tree(path: Path, given: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
