@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 from paredown.errors import BadSetting, ClusterFailed
@@ -49,11 +50,20 @@ def reach(address: str) -> Any:
 @contextmanager
 def joined(address: str, workers: int | None = None) -> Iterator[Any]:
     """Ray at an address: `local` starts one here, `auto` finds one that this machine is part of. A process that has
-    joined one already stays with it."""
+    joined one already stays with it. What Ray has to say goes to standard error."""
     ray = reach(address)
-    if ray.is_initialized():
-        yield ray
-        return
+    with redirect_stdout(sys.stderr):
+        if ray.is_initialized():
+            yield ray
+            return
+        _join(ray, address, workers)
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+def _join(ray: Any, address: str, workers: int | None) -> None:
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address == LOCAL:
         cpus = max(os.cpu_count() or 1, workers or 1) + 1  # one for what reads the rows
@@ -64,10 +74,6 @@ def joined(address: str, workers: int | None = None) -> Iterator[Any]:
         ray.init(address, **settings)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         raise ClusterFailed(f"no Ray answers at {address}: {first_line(error)}") from None
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
 
 
 def first_line(error: BaseException) -> str:

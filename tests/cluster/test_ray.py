@@ -117,7 +117,8 @@ def test_a_stopped_run_goes_on_a_killed_worker_is_replaced_and_the_file_is_that_
 
     with monkeypatch.context() as patch:
         seen = act_at(4, patch, lambda: processes("ray::MapWorker")[0].kill())
-        assert run(bundle, rows, out, *words, "--ray", "local", "--workers", "2") == 0
+        assert run(bundle, rows, out, *words, "--ray", "local", "--workers", "2", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == ROWS  # what Ray says of the dead goes to standard error
     number = -(-ROWS // SIZE)
     assert sorted(seen) == sorted({*range(number + 1)} - before)  # each once; the last one says that it is the last
     assert out.read_bytes() == (tmp_path / "local.csv").read_bytes()
