@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -103,6 +104,8 @@ class ToFile:
     def open(self) -> None:
         """Make ready for the next row. A file without a progress file counts as finished, so that comes first."""
         with saving(self.path):
+            if shards_of(self.path).exists():  # of a cluster, whose run begins anew here
+                shutil.rmtree(shards_of(self.path))
             if not self.progress.exists():
                 self._note()
             self._file = open(self.part, "ab")  # noqa: SIM115 (it stays open from chunk to chunk)
@@ -181,7 +184,8 @@ def check_output(path: Path, restart: bool, named: bool = False, on_cluster: boo
     if not restart and (progress_of(path) if on_cluster else shards_of(path)).exists():
         how = "without --ray" if on_cluster else "with --ray"
         raise BadSetting(f"{path} was begun {how} and goes on that way alone; --restart begins anew")
-    if path.exists() and not restart and not progress_of(path).exists():
+    begun = (shards_of(path) if on_cluster else progress_of(path)).exists()
+    if path.exists() and not restart and not begun:
         raise BadSetting(f"{path} is there already, and finished; --restart writes it anew")
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from paredown.answers._shape import Shape, csv_of
-from paredown.cli._outgoing import Done, check_same, finish_from, lock, part_of, shards_of
+from paredown.cli._outgoing import Done, check_same, finish_from, lock, part_of, progress_of, shards_of
 from paredown.cluster import Shard
 from paredown.errors import BadSetting, ClusterFailed
 from paredown.system.saving import saving, sync, write_bytes, write_json
@@ -43,7 +43,8 @@ class Shards:
         try:
             saved = json.loads(facts.read_text(encoding="utf-8"))
             task, self.size = saved["task"], int(saved["size"])
-            found = [(number, json.loads(file.readline())) for number, file in self._files()]
+            numbers = [int(path.stem) for path in self.folder.glob(f"*{ENDING}")]
+            found = [(number, json.loads(file.readline())) for number, file in self._files(numbers)]
             counted = [(number, its["rows"], its["layers"], its["bad"]) for number, its in found]
         except (ValueError, KeyError, TypeError) as error:
             raise BadSetting(f"{self.folder} is damaged ({error!r}); --restart begins anew") from None
@@ -51,26 +52,35 @@ class Shards:
         for number, rows, layers, bad in counted:
             self._count(number, rows, layers, bad)
 
-    def _files(self) -> Iterator[tuple[int, BinaryIO]]:
-        for path in sorted(self.folder.glob(f"*{ENDING}")):
-            with open(path, "rb") as file:
-                yield int(path.stem), file
+    def _file(self, number: int) -> Path:
+        return self.folder / f"{number:09}{ENDING}"
+
+    def _files(self, numbers: Iterable[int]) -> Iterator[tuple[int, BinaryIO]]:
+        for number in sorted(numbers):
+            with open(self._file(number), "rb") as file:
+                yield number, file
 
     def _count(self, number: int, rows: int, layers: float, bad: int) -> None:
         self.numbers.add(number)
         self.done = Done(self.done.rows + rows, layers=self.done.layers + layers, bad=self.done.bad + bad)
 
     def open(self) -> None:
+        """Make ready for the next shard. What a local run has left unfinished goes; it would look finished."""
         with saving(self.folder):
-            if self._restart:
-                shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir(exist_ok=True)
             self._lock = open(self.folder / "lock", "wb")  # noqa: SIM115 (held until the run ends)
             lock(self._lock, self.folder)
+            if self._restart:
+                (self.folder / FACTS).unlink(missing_ok=True)
+            if progress_of(self.path).exists():
+                part_of(self.path).unlink(missing_ok=True)
+                progress_of(self.path).unlink()
 
     def begin(self, size: int) -> int:
         """Rows of a shard: as many as where the run was begun."""
         if self.size is None:
+            for old in self.folder.glob(f"*{ENDING}"):
+                old.unlink()
             self.size = size
             write_json(self.folder / FACTS, {"task": self.task, "size": size})
         return self.size
@@ -83,8 +93,7 @@ class Shards:
         if shard.number not in self.numbers:
             counts = {"rows": shard.rows, "layers": shard.layers, "bad": shard.bad}
             with saving(self.folder):
-                path = self.folder / f"{shard.number:09}{ENDING}"
-                write_bytes(path, json.dumps(counts).encode() + b"\n", shard.data)
+                write_bytes(self._file(shard.number), json.dumps(counts).encode() + b"\n", shard.data)
             self._count(shard.number, shard.rows, shard.layers, shard.bad)
 
     def finish(self) -> None:
@@ -96,7 +105,7 @@ class Shards:
             with open(whole, "wb") as file:
                 if self.path.suffix == ".csv":
                     file.write(csv_of([self.shape.names]))
-                for _, shard in self._files():
+                for _, shard in self._files(self.numbers):
                     shard.readline()
                     shutil.copyfileobj(shard, file)
             if part_of(self.path) == self.path:

@@ -16,12 +16,13 @@ import psutil
 import pytest
 
 from paredown import AdaptiveModel
+from paredown.answers._shape import Shape
 from paredown.cli import _predicting, main
-from paredown.cli._outgoing import shards_of
+from paredown.cli._outgoing import Done, progress_of, shards_of
 from paredown.cli._shards import Shards
-from paredown.cluster import Workers, predict
+from paredown.cluster import Shard, Workers, predict
 from paredown.cluster.session import reach
-from paredown.errors import BadInput, BadSetting
+from paredown.errors import BadInput, BadSetting, ClusterFailed
 from tests.cli.running import records
 from tests.conftest import WORDS
 from tests.families import adaptive
@@ -134,6 +135,52 @@ def test_another_bundle_does_not_go_on_with_a_run(
     assert "bundle was that of another and is now" in refused(capsys, bundle, rows, out, *ON_RAY)
     (shards_of(out) / "run.json").write_text("{")
     assert "damaged" in refused(capsys, bundle, rows, out, *ON_RAY)
+    assert run(bundle, rows, out, "--skip-bad-rows", "--restart") == 0 and not shards_of(out).exists()
+
+
+def shards(path: Path, model: AdaptiveModel, restart: bool = False) -> Shards:
+    shape = Shape(model.kind, tuple(model.labels))
+    opened = Shards(path, shape, {"bundle": "one"}, restart)
+    opened.open()
+    assert opened.begin(SIZE) == SIZE
+    return opened
+
+
+def test_shards_are_put_together_in_their_order_once_all_are_there(model: AdaptiveModel, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text("of a local run that was stopped\n")
+    progress_of(out).write_text("{}")
+    first = shards(out, model)
+    assert not out.exists() and not progress_of(out).exists()
+    with pytest.raises(BadSetting, match="another run"):
+        shards(out, model, restart=True)
+    for number in (2, 0, 2):
+        first.add(Shard(number, SIZE, f"{number}\n".encode(), 2.0 * SIZE))
+    assert first.done.rows == 2 * SIZE
+    first.add(Shard(3, 0))
+    with pytest.raises(ClusterFailed, match="only 2 shards"):
+        first.finish()
+    first.close()
+
+    again = shards(out, model)
+    assert again.numbers == {0, 2} and again.done == Done(2 * SIZE, layers=4.0 * SIZE)
+    again.add(Shard(1, SIZE, b"1\n"))
+    again.add(Shard(3, 0))
+    again.finish()
+    assert out.read_text() == "0\n1\n2\n" and list(tmp_path.iterdir()) == [out]
+
+
+def test_shards_of_a_run_that_was_given_up_do_not_come_back(model: AdaptiveModel, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    old = shards(out, model)
+    for number in range(3):
+        old.add(Shard(number, SIZE, b"old\n"))
+    old.close()
+    new = shards(out, model, restart=True)
+    new.add(Shard(0, 1, b"new\n"))
+    new.add(Shard(1, 0))
+    new.finish()
+    assert out.read_text() == "new\n"
 
 
 def test_a_dataset_becomes_what_a_local_run_writes(ray: Any, bundle: Path, rows: Path, tmp_path: Path) -> None:
