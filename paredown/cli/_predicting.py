@@ -127,7 +127,7 @@ class Chunks:
 
 @contextmanager
 def working_here(chunks: Chunks) -> Iterator[Callable[[Growing, Signals, Show], None]]:
-    """What writes all chunks. Several processes are forked now, before this one has a thread for its bar."""
+    """What writes all chunks. Several processes are started before this one shows its bar."""
     with _workers(chunks) as submit:
         yield partial(chunks.write_all, submit)
 
