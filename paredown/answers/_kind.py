@@ -161,11 +161,9 @@ class Kind(ABC):
         best = max(range(len(probs)), key=probs.__getitem__)
         return Prediction(labels[best], probs[best], dict(zip(labels, probs, strict=True)))
 
-    def decode_units(
-        self, units: Sequence[Sequence[Any]], logits: Sequence[Sequence[Tensor]], labels: Sequence[str]
-    ) -> list[Prediction]:
-        """`decode` for many units: the rows of each, and their logits."""
-        return [self.decode(*unit, labels) for unit in zip(units, logits, strict=True)]
+    def decode_rows(self, rows: Sequence[Encoded], logits: Sequence[Tensor], labels: Sequence[str]) -> list[Prediction]:
+        """`decode` for many units of one row each."""
+        return [self.decode([row], [its], labels) for row, its in zip(rows, logits, strict=True)]
 
     # Judging
 

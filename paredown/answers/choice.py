@@ -88,7 +88,7 @@ class Choice(SingleLabel):
         options = rows[0].asked.options
         return super().decode(rows, [logits[0][: len(options)]], options)
 
-    decode_units = Kind.decode_units  # each question has its own options
+    decode_rows = Kind.decode_rows  # each question has its own options
 
     def submitted(self, logits: Tensor, labels: Sequence[str]) -> list[Any]:
         return Kind.submitted(self, logits, labels)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from paredown.answers._kind import Kind, cross_entropy
 from paredown.answers._prediction import Prediction
+from paredown.answers._rows import Encoded
 from paredown.registry import answers
 
 
@@ -22,12 +23,9 @@ class SingleLabel(Kind):
     def judged(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return self.predicted(logits).flatten(), labels.flatten(), torch.arange(len(logits))
 
-    def decode_units(
-        self, units: Sequence[Sequence[Any]], logits: Sequence[Sequence[Tensor]], labels: Sequence[str]
-    ) -> list[Prediction]:
-        if not units:
-            return []
-        probs = self.log_probs(torch.stack([rows[0] for rows in logits]))[:, 0].exp()  # [units, classes], all at once
+    def decode_rows(self, rows: Sequence[Encoded], logits: Sequence[Tensor], labels: Sequence[str]) -> list[Prediction]:
+        together = logits if isinstance(logits, Tensor) else torch.stack(list(logits))
+        probs = self.log_probs(together)[:, 0].exp()  # [rows, classes]
         best, each = probs.argmax(-1).tolist(), probs.tolist()
         return [Prediction(labels[b], p[b], dict(zip(labels, p, strict=True))) for b, p in zip(best, each, strict=True)]
 

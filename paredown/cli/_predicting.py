@@ -22,7 +22,7 @@ from paredown.cli._outgoing import Done, Growing, interrupted
 from paredown.errors import BadInput, NonFiniteAnswer, OutOfMemory
 from paredown.model import AdaptiveModel
 from paredown.runtime.predictor import Predictor, layers_of
-from paredown.system.memory import is_out_of_memory
+from paredown.system.memory import is_out_of_memory, spare_collections
 from paredown.system.signals import Signals
 from paredown.tasks._incoming import Incoming
 
@@ -140,6 +140,7 @@ def _workers(chunks: Chunks) -> Iterator[Submit]:
             yield submit
         return
     chunks.predictor.model.to(chunks.device)
+    spare_collections()
     with ThreadPoolExecutor(1) as ahead:
 
         def begin(raw: Raw, first: int) -> Callable[[], Answered]:
@@ -174,6 +175,7 @@ def _begin(bare: Chunks) -> None:
     torch.set_num_threads(share)
     assert bare.load is not None
     _own = replace(bare, predictor=replace(bare.predictor, model=bare.load().to(bare.device)))
+    spare_collections()
 
 
 def _work(raw: Raw, first: int) -> Answered:

@@ -104,7 +104,7 @@ def _answering(model: AdaptiveModel, executor: Any, backend: Any, plan: Plan) ->
         stream = executor.stream(len(rows))
         stream.put(rows, [model.route(plan)] * len(rows))
         stream.finish()
-        list(stream.take())
+        stream.take()
 
     return answer
 
@@ -117,7 +117,7 @@ def _efficiencies(
     job = model.executor.stream()
     job.put(rows, [model.route(plan)] * len(rows))
     job.finish()
-    run = sum(tokens for _, _, _, tokens in job.take())
+    run = int(job.take().tokens.sum())
     all_of_them = sum(len(row) for row in flat(rows)) * len(model.depth_of(plan))
     fewer = all_of_them / run
     changed = {}

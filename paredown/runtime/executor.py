@@ -51,7 +51,8 @@ class Executor:
         stream = self.stream(batch_size)
         stream.put(job.rows, job.routes)
         stream.finish()
-        return job.predictions({number: (logits, layers, tokens) for number, logits, layers, tokens in stream.take()})
+        answered = stream.take()
+        return [] if answered is None else job.predictions(answered)
 
     def stream(self, batch_size: int | None = None) -> Stream:
         """Where rows go in and answers come out. `batch_size`: no more tokens run at once than so many of the longest

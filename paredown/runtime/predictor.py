@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from paredown.answers import Prediction
@@ -41,6 +42,7 @@ class Predictor:
         """One for every row, numbered from `first`; a bad row has an error in place of a label."""
         predictions = iter(self.model.executor.predict(prepared, self.batch_size))
         records, fields, kept = [], self.fields, self.shape.kept
+        plain = attrgetter(*fields) if _SPECIAL.isdisjoint(fields) else None
         for index, one in enumerate(chunk, first):
             record: Record = {"row": index}
             if kept:
@@ -49,9 +51,15 @@ class Predictor:
                 record |= {**dict.fromkeys(fields), "error": one.error}
             else:
                 prediction = next(predictions)
-                record |= {name: _field(name, one.row, prediction) for name in fields}
+                if plain is None:
+                    record |= {name: _field(name, one.row, prediction) for name in fields}
+                else:
+                    record |= zip(fields, plain(prediction))
             records.append(record)
         return records
+
+
+_SPECIAL = {"id", "letter", "answer"}  # fields that a prediction does not have under their names
 
 
 def _field(name: str, row: Any, prediction: Prediction) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,13 +14,21 @@ from paredown.errors import NonFiniteAnswer
 from paredown.route import Route, row_bounds
 from paredown.runtime.packed import Packed
 from paredown.runtime.pools import Pools
-from paredown.state import not_a_number
+from paredown.state import joined, not_a_number
 
 if TYPE_CHECKING:
     from paredown.answers import Encoded
     from paredown.runtime.executor import Executor
 
-Answered = tuple[int, Tensor, int, int]  # number of a row, its logits, layers and tokens run
+
+@dataclass(frozen=True)
+class Answered:
+    """Rows that are back, in any order, on the host."""
+
+    rows: Tensor  # [rows]  their numbers
+    logits: Tensor  # [rows, …]  padded where every token is answered
+    layers: Tensor  # [rows]  layers run
+    tokens: Tensor  # [rows]  token-layers run
 
 
 class Stream:
@@ -29,7 +38,6 @@ class Stream:
     def __init__(self, executor: Executor, rows: int | None, full: int | None):
         self.executor, self.model, self.rows, self.full = executor, executor.model, rows, full
         self.count = 0  # rows that came
-        self.lengths: dict[int, int] = {}  # of rows on their way, where every token is answered
         self.pools: dict[Any, Pools] = {}
 
     @torch.inference_mode()
@@ -38,8 +46,6 @@ class Stream:
         self.model.check_mode()
         numbers = range(self.count, self.count + len(rows))
         self.count += len(rows)
-        if self.model.kind.per_token:
-            self.lengths.update(zip(numbers, map(len, rows), strict=True))
         if self.full is not None and self.rows is not None and rows:
             self.full = min(self.full, self.rows * max(map(len, rows)))
         for indexes, batch in self._batches(rows, routes):
@@ -60,17 +66,16 @@ class Stream:
             while pools.advance(hurry=True):
                 pass
 
-    def take(self) -> Iterator[Answered]:
-        """The rows that were answered since this was last asked, in any order."""
-        for pools in self.pools.values():
-            if (found := pools.drain()) is None:
-                continue
-            units, logits, layers, tokens = found
-            if bool((bad := not_a_number(logits)).any()):
-                raise NonFiniteAnswer(f"the model answered NaN or infinity for rows {sorted(units[bad].tolist())[:10]}")
-            each = zip(units.tolist(), logits.float(), layers.tolist(), tokens.tolist(), strict=True)
-            for number, its_logits, its_layers, its_tokens in each:
-                yield number, its_logits[: self.lengths.pop(number, None)], its_layers, its_tokens
+    def take(self) -> Answered | None:
+        """The rows that were answered since this was last asked."""
+        found = [part for pools in self.pools.values() if (part := pools.drain()) is not None]
+        if not found:
+            return None
+        answered = Answered(*map(joined, zip(*found, strict=True)))
+        if bool((bad := not_a_number(answered.logits)).any()):
+            numbers = sorted(answered.rows[bad].tolist())
+            raise NonFiniteAnswer(f"the model answered NaN or infinity for rows {numbers[:10]}")
+        return answered
 
     def _pools(self, route: Route) -> Pools:
         if route.key not in self.pools:
