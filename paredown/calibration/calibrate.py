@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from importlib.metadata import version
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
-import transformers
 
 from paredown import __version__
 from paredown.answers import Encoded
@@ -66,7 +64,7 @@ def calibrate(
     metric: Metric | str | None = None,
     rules: str | Sequence[Any] = "all",
     reduce: Sequence[Any] | None = None,
-    depths: Sequence[tuple[int, ...]] = (),
+    depths: Sequence[tuple[int, ...] | None] = (),
     per_layer: bool = True,
     selection: float = 0.35,
     seed: int = 0,
@@ -88,7 +86,7 @@ def calibrate(
     measure = metric_named(metric) if isinstance(metric, str) else metric or metric_for(model.kind)
     choosing, testing = halves(ground.units, selection, seed)
     risk = Risk(promise.risk, measure, usual_scale(ground.full, choosing.tolist()))
-    risk.check(ground.full)
+    risk.check(model.kind, ground.full.labelled)
     judged = ground.judged(risk)
     search = Search(judged, promise, choosing, testing, rules, per_layer, model.plan.exit)
     if promise.max_drop is not None:
@@ -284,11 +282,6 @@ def _facts(
         "runtime": model.executor.name,
         "exact": model.executor.exact,
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "versions": {
-            "paredown": __version__,
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": {"paredown": __version__, **{name: version(name) for name in ("torch", "transformers")}},
         "scale": its.risk.scale,
     }

@@ -24,7 +24,7 @@ from paredown.registry import reducers
 REDUCED = (0.1, 0.2, 0.35, 0.5)  # speeds of a reducer; each is another pass over the rows
 
 
-def recorded_plans(model: AdaptiveModel, depths: Sequence[tuple[int, ...]], reduce: Sequence[Any]) -> list[Plan]:
+def recorded_plans(model: AdaptiveModel, depths: Sequence[tuple[int, ...] | None], reduce: Sequence[Any]) -> list[Plan]:
     """The depths and reducers to record; losses are measured against the first, full depth with every token."""
     plans = [Plan(model.plan.depth)]
     for depth in dict.fromkeys([model.plan.depth, *depths]):

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor
 
+from paredown.answers import Kind
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation.metrics import MEANS, MeanScore, Metric, metric_for
 from paredown.evaluation.record import Record
@@ -39,31 +40,23 @@ class Risk:
         """Whether a unit may also gain."""
         return self.name != "disagreement"
 
-    def check(self, record: Record) -> None:
+    def check(self, kind: Kind, labelled: bool) -> None:
         """Say what cannot be promised, and what can instead."""
         if not self.signed:
             return
-        if not record.labelled:
+        if not labelled:
             raise BadInput("without labels no loss of score can be promised; --risk disagreement needs none")
-        if self.name == "score" and not self._is_a_mean(record):
+        if self.name == "score" and not self._is_a_mean(kind):
             name = getattr(self.metric, "__name__", str(self.metric))
-            unit = "questions" if record.windows else "rows"
+            unit = "questions" if kind.windowed else "rows"
             raise BadInput(
                 f"{name} is not a mean over {unit}, so no finite sample bounds its loss; "
                 f"--risk error bounds the {RISKS['error']}, --risk disagreement the {RISKS['disagreement']}"
             )
 
-    def _is_a_mean(self, record: Record) -> bool:
-        """Whether the metric averages what every unit scores alone."""
-        if isinstance(self.metric, MeanScore):
-            return bool(record.windows)
-        if self.metric not in MEANS:
-            return False
-        if record.windows:
-            return True
-        assert record.labels is not None
-        _, _, row = record.kind.judged(record.logits[record.stops[-1]], record.labels)
-        return len(row) == len(record)
+    def _is_a_mean(self, kind: Kind) -> bool:
+        """Whether the metric averages what every unit scores alone; rows with many words weigh more than others."""
+        return isinstance(self.metric, MeanScore) or (self.metric in MEANS and not kind.per_word)
 
     # Rows that are units
 

@@ -1,10 +1,9 @@
 """Which plans keep a promise: tested one after the other from cautious to fast, on units that did not choose them.
 
 Learn then Test (Angelopoulos et al. 2021), split as in Pareto testing (Laufer-Goldshtein et al. 2023): some of the
-units find a family of plans and the order of those that none of it beats in both cost and risk; the others test them in
-that order, each at the full level, until one fails. The first false rejection has the probability `level` at most, and
-with it the whole sequence. Where no units choose, every family has an order of its own, by its threshold, and a share
-of the level (Bonferroni).
+units find the best family of plans, such as a rule at all its thresholds; the others test it from dear to cheap, each
+plan at the full level, until one fails. The first false rejection has the probability `level` at most, and with it the
+whole sequence. Where no units choose, every family is tested so, at a share of the level (Bonferroni).
 """
 
 from __future__ import annotations
@@ -62,17 +61,16 @@ def _whole(losses: np.ndarray) -> bool:
 
 
 def best_order(outlook: Outlook, families: Sequence[Sequence[int]], bound: float) -> list[int]:
-    """The plans of the family that seems cheapest within the bound on these units, the dearest and surest first; of a
-    family those that no other of it beats in both.
+    """The plans of the family that seems cheapest within the bound on these units, from dear to cheap.
 
     How sure it is that a plan keeps the bound is counted in standard errors: a p-value would be 1 for all plans near
-    the bound where the units are few. Plans of several families would be cheaper on these units and no cheaper on
-    others: the best of many seldom are what they seem, and the first that is not ends the sequence.
+    the bound where the units are few. An order over several families (Pareto testing) is cheaper on these units and
+    dearer on others: the best of many seldom are what they seem, and the first that is not ends the sequence.
     """
     costs, units = outlook.flops.mean(1), outlook.losses.shape[1]
     errors = np.sqrt((outlook.losses**2).sum(1) + 1) / units  # one more, so that nobody is sure who saw no loss
     beyond = (outlook.losses.mean(1) - bound) / errors
-    orders = [_front(family, costs, beyond) for family in families]
+    orders = [_in_order(family, costs, beyond) for family in families]
 
     def cheapest(order: list[int]) -> float:
         return min((costs[plan] for plan in order if beyond[plan] <= HOPEFUL), default=math.inf)
@@ -80,14 +78,15 @@ def best_order(outlook: Outlook, families: Sequence[Sequence[int]], bound: float
     return min(orders, key=cheapest, default=[])
 
 
-def _front(family: Sequence[int], costs: np.ndarray, beyond: np.ndarray) -> list[int]:
-    """From dear to cheap, each less sure than the one before."""
-    best, found = HOPELESS, []
-    for plan in sorted(family, key=lambda plan: (costs[plan], beyond[plan])):
-        if beyond[plan] < best:
-            best = beyond[plan]
+def _in_order(family: Sequence[int], costs: np.ndarray, beyond: np.ndarray) -> list[int]:
+    """From dear to cheap, up to the first that is hopeless; of those that cost the same, the surest."""
+    found: list[int] = []
+    for plan in sorted(family, key=lambda plan: (-costs[plan], beyond[plan])):
+        if beyond[plan] > HOPELESS:
+            break
+        if not found or costs[plan] < costs[found[-1]]:
             found.append(plan)
-    return found[::-1]
+    return found
 
 
 def fixed_sequence(losses: np.ndarray, bound: float, level: float, signed: bool) -> int:

@@ -14,7 +14,9 @@ from typer.core import TyperCommand, TyperGroup
 COMMANDS = (
     "train",
     "evaluate",
+    "calibrate",
     "predict",
+    "drift",
     "bench",
     "plan",
     "info",

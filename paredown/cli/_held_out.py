@@ -28,7 +28,15 @@ class HeldOut:
     task: str | None
 
     @classmethod
-    def read(cls, source: Source, test: str, model: AdaptiveModel, max_length: int | None, learnt: Split) -> HeldOut:
+    def read(
+        cls,
+        source: Source,
+        test: str,
+        model: AdaptiveModel,
+        max_length: int | None,
+        learnt: Split,
+        flag: str = "--test",
+    ) -> HeldOut:
         """`test` is a file, or a split of the task; `learnt` are the training rows, whose labels and kind it has."""
         if source.task is not None and not Path(test).is_file():
             found = source.read(test)
@@ -37,7 +45,7 @@ class HeldOut:
             found = replace(source, files=files).read("test", learnt.labels, learnt.kind, learnt.reading)
         encoded = model.encode(found.rows, max_length)
         if any(row.label is None and row.teaches for row in encoded):
-            raise BadInput(f"--test {test}: its rows have no labels to score by")
+            raise BadInput(f"{flag} {test}: its rows have no labels to score by")
         return cls(found, encoded, max_length, source.task)
 
     @cached_property

@@ -108,6 +108,21 @@ def model_for(
     return model
 
 
+def depth_named(model: AdaptiveModel, depth: str) -> tuple[int, ...] | None:
+    """The layers that --depth names; None: all of the encoder's own."""
+    if depth.strip().lower() == "all":
+        return None
+    try:
+        numbers = tuple(int(part) for part in depth.split(","))
+    except ValueError:
+        raise BadSetting(f"--depth is a number, several with commas between them, or all; not {depth!r}") from None
+    if len(numbers) > 1:
+        return numbers
+    if not 1 <= numbers[0] <= model.walk.num_base_layers:
+        raise BadSetting(f"--depth {depth}: the encoder has {model.walk.num_base_layers} layers")
+    return tuple(range(numbers[0]))
+
+
 def labels_to_read(model: AdaptiveModel) -> tuple[str, ...]:
     """The labels that rows may have, to be scored by a model; numbers have none."""
     return () if model.kind.numeric else tuple(model.labels)

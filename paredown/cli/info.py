@@ -10,6 +10,7 @@ from rich.table import Table
 from safetensors import safe_open
 
 from paredown.bundle import WEIGHTS
+from paredown.certificate import Certificate
 from paredown.cli._app import AsJson, Config, app, print_json, results
 from paredown.cli._loading import check_source, first_line, is_bundle, load_any
 from paredown.cli.train import score_table
@@ -55,6 +56,8 @@ def of_bundle(source: str) -> dict[str, Any]:
         "reading": model.reading.to_json(),
         "stored_as": _stored_as(Path(source)),
         "scores": model.scores,
+        "certificate": None if model.certificate is None else model.certificate.to_json(),
+        "certificate_void": model.void,
     }
 
 
@@ -162,10 +165,17 @@ def _bundle_lines(found: dict[str, Any]) -> dict[str, str]:
         "error probability": "learned" if found["doubt"] else "none",
         "selectors": f"of size {found['selector_size']} before layers {choose}" if choose else "none",
         "plan": found["plan_text"],
+        **_certified(found),
         "read with": ", ".join(f"{name}={value}" for name, value in found["reading"].items()) or "defaults",
         "stored as": ", ".join(found["stored_as"]),
         "scores": f"dev {found['scores']['metric']}, below" if found["scores"] else "none",
     }
+
+
+def _certified(found: dict[str, Any]) -> dict[str, str]:
+    if found["certificate_void"] is not None:
+        return {"certificate": f"void: {found['certificate_void']}"}
+    return {} if found["certificate"] is None else {"certificate": str(Certificate.from_json(found["certificate"]))}
 
 
 def _head_table(catalogue: dict[str, dict[str, Any]]) -> Table:

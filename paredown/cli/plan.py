@@ -8,9 +8,8 @@ import typer
 
 from paredown.bundle import save_plan
 from paredown.cli._app import AsJson, Config, DryRun, app, print_json, results
-from paredown.cli._loading import Reduce, changed, load_bundle
+from paredown.cli._loading import Reduce, changed, depth_named, load_bundle
 from paredown.errors import BadSetting
-from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 
 Option = typer.Option
@@ -34,7 +33,9 @@ def plan(
     if whole is not None and (exit, reduce, depth) != (None, None, None):
         raise BadSetting("--plan says all that --exit, --reduce and --depth say; give either")
     before = model.plan
-    after = _deep(model, changed(before, exit, reduce), depth) if whole is None else Plan.from_json(whole)
+    after = changed(before, exit, reduce) if whole is None else Plan.from_json(whole)
+    if depth is not None:
+        after = after.but(depth=depth_named(model, depth))
     model.route(after)
     saved = after != before and not dry_run
     if saved:
@@ -46,20 +47,5 @@ def plan(
     if after != before:
         done = f"saved in {bundle}" if saved else "nothing was saved"
         results.print(f"before: {before}; {done}", highlight=False, soft_wrap=True)
-
-
-def _deep(model: AdaptiveModel, plan: Plan, depth: str | None) -> Plan:
-    """The plan with the layers that --depth names."""
-    if depth is None:
-        return plan
-    if depth.strip().lower() == "all":
-        return plan.but(depth=None)
-    try:
-        numbers = tuple(int(part) for part in depth.split(","))
-    except ValueError:
-        raise BadSetting(f"--depth is a number, several with commas between them, or all; not {depth!r}") from None
-    if len(numbers) > 1:
-        return plan.but(depth=numbers)
-    if not 1 <= numbers[0] <= model.walk.num_base_layers:
-        raise BadSetting(f"--depth {depth}: the encoder has {model.walk.num_base_layers} layers")
-    return plan.but(depth=tuple(range(numbers[0])))
+    if saved and model.certificate is not None:
+        results.print(f"void: its certificate, {model.certificate}", highlight=False, soft_wrap=True)

@@ -12,7 +12,20 @@ import torch
 import typer
 from rich.table import Table
 
-from paredown.cli._app import AsJson, CompileLayers, Config, DryRun, Precision, app, print_facts, print_json, results
+from paredown.calibration import Calibrated
+from paredown.cli._app import (
+    AsJson,
+    CompileLayers,
+    Config,
+    DryRun,
+    Precision,
+    app,
+    people,
+    print_facts,
+    print_json,
+    results,
+)
+from paredown.cli._certifying import Certifying, held_out, promise_of
 from paredown.cli._data import (
     AnswerKind,
     Data,
@@ -29,7 +42,8 @@ from paredown.cli._data import (
 )
 from paredown.cli._held_out import HeldOut
 from paredown.cli._loading import Device, Reduce, Tokenizer, device_named, method_settled, model_for
-from paredown.evaluation import Cost, Worth, record
+from paredown.cli.calibrate import Risk, certificate_lines
+from paredown.evaluation import Cost, Worth, metric_named, record, worth
 from paredown.evaluation.elue import static_point
 from paredown.evaluation.plots import save_depths
 from paredown.model import AdaptiveModel, Reading
@@ -74,7 +88,14 @@ def train(
     epochs: Annotated[float | None, Option(help="For every method; default: as the method says.")] = None,
     lr: Annotated[float | None, Option(help="Learning rate, likewise.")] = None,
     max_drop: Annotated[
-        float | None, Option(help="Share of the dev score that the chosen exit rule may cost; default of auto: 0.005.")
+        float | None, Option(help="What the plan may cost of the score, 0.01 is a point; default of auto: 0.005.")
+    ] = None,
+    confidence: Annotated[
+        float | None, Option(help="Certify that with this confidence, on rows that nothing else saw.")
+    ] = None,
+    risk: Risk = "score",
+    calibration: Annotated[
+        str | None, Option(help="File with these rows; default: a fifth of the training rows, 4,000 at most.")
     ] = None,
     batch_size: Annotated[int | None, Option(help="Rows per step, over all processes.")] = None,
     max_length: Annotated[int | None, Option(help="Tokens per row; longer rows are cut.")] = None,
@@ -105,6 +126,8 @@ def train(
     found, held, more = source.training(unlabelled)
     settled = {"head": head, "epochs": epochs, "lr": lr, "max_drop": max_drop}
     chosen = [method_settled(text, **settled) for text in method or ["auto"]]
+    promise = promise_of(chosen[-1].max_drop, confidence, risk, calibration)
+    learnt, unseen = (found.rows, []) if promise is None or calibration else held_out(found.rows)
     folders = _folders(output, sorted(set(depth or ()), reverse=True))
     new = partial(model_for, model, found, seed, reduce=reduce, max_length=max_length, tokenizer=tokenizer)
     first = new(depth=next(iter(folders)))
@@ -112,13 +135,18 @@ def train(
     extra = more.rows if more else None
     hold_out = chosen[-1].max_drop is not None
     # Once for all depths.
-    ready = TrainingData.read(first, found.rows, extra, held.rows if held else None, max_length, hold_out)
+    ready = TrainingData.read(first, learnt, extra, held.rows if held else None, max_length, hold_out)
     judged = HeldOut.read(source, test, first, max_length, found) if test else None
     if dry_run:
         stages = [_foresee(each, chosen, ready, batch_size) for each in models]
         return _show_stages([stage for its in stages for stage in its], facts_of(found, first, max_length), as_json)
     metric = metric_of(held or found, ready)
     made = Made(metric, ready, judged)
+    if promise is not None:
+        given = calibration and HeldOut.read(source, calibration, first, max_length, found, "--calibration").encoded
+        judged_by = metric_named(found.metric, found.groups)
+        made.certifying = Certifying(promise, given or first.encode(unseen, max_length), judged_by)
+        made.certifying.check(first.kind)
     for folder, adaptive in zip(folders.values(), models, strict=True):
         report = run(
             adaptive,
@@ -160,10 +188,14 @@ class Made:
     metric: Any
     rows: TrainingData
     judged: HeldOut | None
+    certifying: Certifying | None = None
+    certified: Calibrated | None = None
     runs: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
     def add(self, bundle: Path, model: AdaptiveModel, report: Report) -> None:
-        self.model, self.report = model, report
+        self.model, self.report, self.certified = model, report, None
+        if self.certifying is not None:
+            self._certify(self.certifying, bundle)
         self.tested = self.judged.of(model) if self.judged else None
         facts = {"bundle": str(bundle), "layers_kept": len(model.depth), "parameters": used_parameters(model)}
         if self.rows.dev:
@@ -171,19 +203,32 @@ class Made:
             facts |= static_point(record(model, self.rows.dev, plan=plan), self.metric, Cost.of(model, plan))
         if self.tested:
             facts["test"] = self.tested.to_json()
+        if self.certifying is not None:
+            facts["certificate"] = self.certified and self.certified.certificate.to_json()
         self.runs.append(facts)
+
+    def _certify(self, certifying: Certifying, bundle: Path) -> None:
+        """Put a certified plan in the place of the one that dev rows chose."""
+        self.model.plan, self.certified, problem = certifying.certify(bundle, self.model.device)
+        if problem is not None:
+            people.print(f"warning: {problem}", highlight=False, soft_wrap=True)
+            self.report.warnings.append(problem)
+        if self.rows.dev:
+            self.report.worth = worth(self.model, self.rows.dev, self.metric).to_json()
 
     def show(self, as_json: bool) -> None:
         (made,) = self.runs
         if as_json:
-            tested = {"test": made["test"]} if self.tested else {}
-            return print_json({"bundle": made["bundle"], **self.report.to_json(), **tested})
+            more = {name: made[name] for name in ("test", "certificate") if name in made}
+            return print_json({"bundle": made["bundle"], **self.report.to_json(), **more})
         if self.model.scores:
             results.print(score_table(self.model.scores))
         if self.report.worth:
             results.print(Worth.from_json(self.report.worth).table("dev"))
         if self.tested:
             results.print(*self.tested.tables())
+        for line in certificate_lines(self.certified.certificate) if self.certified else []:
+            results.print(line, highlight=False, markup=False, soft_wrap=True)
         results.print(f"The bundle is in {made['bundle']}, its plan: {self.model.plan}", highlight=False)
 
     def compare(self, output: Path, as_json: bool) -> None:
