@@ -73,6 +73,9 @@ def _join(ray: Any, address: str, workers: int | None) -> None:
     try:
         ray.init(address, **settings)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        if "InvalidAuthToken" in str(error.__cause__):
+            told = "RAY_AUTH_MODE=token, and its token in ~/.ray/auth_token or RAY_AUTH_TOKEN_PATH"
+            raise ClusterFailed(f"the Ray at {address} lets in who has its token: {told}") from None
         raise ClusterFailed(f"no Ray answers at {address}: {first_line(error)}") from None
 
 

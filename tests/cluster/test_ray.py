@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -20,7 +21,7 @@ from paredown.answers._shape import Shape
 from paredown.cli import _predicting, main
 from paredown.cli._outgoing import Done, progress_of, shards_of
 from paredown.cli._shards import Shards
-from paredown.cluster import Shard, Workers, predict
+from paredown.cluster import Shard, Workers, predict, session
 from paredown.cluster.session import reach
 from paredown.errors import BadInput, BadSetting, ClusterFailed
 from tests.cli.running import records
@@ -224,6 +225,14 @@ def test_an_address_where_nobody_answers_is_an_error_within_seconds(
     assert "give --ray too" in refused(capsys, bundle, rows, out, "--workers", 2)
     assert "standard input" in refused(capsys, bundle, "-", out, *ON_RAY)
     assert time.monotonic() - start < 60 and not shards_of(out).exists()
+
+
+def test_a_cluster_that_wants_a_token_says_so() -> None:
+    def init(*_: Any, **__: Any) -> None:
+        raise ConnectionError("Failed to connect") from RuntimeError("RPC error: InvalidAuthToken: missing")
+
+    with pytest.raises(ClusterFailed, match="RAY_AUTH_MODE=token"):
+        session._join(SimpleNamespace(init=init), "10.0.0.1:6379", None)
 
 
 @pytest.mark.parametrize(
