@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from paredown import answers, exits, heads, methods, published, reducers, tasks
     from paredown.answers import Prediction
+    from paredown.calibration import Promise, calibrate
     from paredown.evaluation import evaluate, record
     from paredown.methods._stage import Stage
     from paredown.model import AdaptiveModel
@@ -21,8 +22,10 @@ __all__ = [
     "Answer",
     "Plan",
     "Prediction",
+    "Promise",
     "Stage",
     "answers",
+    "calibrate",
     "evaluate",
     "exits",
     "heads",
@@ -38,7 +41,9 @@ _HOMES = {
     "Answer": "state",
     "Plan": "plan",
     "Prediction": "answers",
+    "Promise": "calibration",
     "Stage": "methods._stage",
+    "calibrate": "calibration",
     "evaluate": "evaluation",
     "record": "evaluation",
     "train": "training",

@@ -112,8 +112,8 @@ def _said(answer: Any) -> Any:
 
 
 def usual_scale(record: Record, units: Sequence[int]) -> float | None:
-    """Of numbers: how far the answers at full depth lie apart on some units."""
-    if not record.kind.numeric:
+    """Of numbers: how far the answers at full depth lie apart on some units; None of other answers."""
+    if not (record.kind.numeric and units):
         return None
     values = record.logits[record.stops[-1]][list(units)].double()
     return max(float(values.max() - values.min()), 1e-12)

@@ -56,7 +56,8 @@ class Rule(Knob, ABC):
         values = [never] * max(bounds)
         for step, bound in bounds.items():
             if bound < math.inf:
-                values[step - 1] = at_once if bound == -math.inf else min(max(self._value_of(bound), low), high)
+                value = at_once if bound == -math.inf else min(max(self._value_of(bound), low), high)
+                values[step - 1] = float(f"{value:.6g}") if isinstance(value, float) else value  # short to read
         return dataclasses.replace(self, **{self.knob: tuple(values)})  # type: ignore[type-var]
 
     def _value_of(self, bound: float) -> float:

@@ -18,6 +18,7 @@ from paredown.state import Evidence, Memory
 @dataclass(frozen=True)
 class Never(Rule):
     knob = ""  # so every speed is the same to it
+    per_layer = False
 
     def certainty(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
         return _everywhere(evidence, 0), memory

@@ -14,7 +14,7 @@ import torch
 from paredown import AdaptiveModel, Plan
 from paredown.bundle import save_plan
 from paredown.calibration import Calibrated, Certificate, Promise, calibrate
-from paredown.calibration.calibrate import halves
+from paredown.calibration.calibrating import halves
 from paredown.errors import BadBundle, BadInput, BadSetting, CannotPromise
 from paredown.evaluation import worth
 from paredown.registry import answers
@@ -138,6 +138,9 @@ def test_all_units_may_test_where_rules_share_the_level() -> None:
     model, rows = made("single_label")
     found = calibrate(model, rows, Promise(max_drop=0.6, risk="disagreement"), selection=0.0).certificate
     assert found.selected_on == 0 and found.units == len(rows)
+    numbers, labelled = made("regression", 60)
+    with pytest.raises(BadSetting, match="scale"):  # which some units would choose
+        calibrate(numbers, labelled, Promise(max_drop=0.6, risk="error"), selection=0.0)
     on_average = calibrated(model, rows, guarantee="average").certificate
     assert on_average.confidence is None and "on average" in str(on_average)
 

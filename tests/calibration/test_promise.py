@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from paredown.calibration import Promise, Risk
-from paredown.calibration.calibrate import Search, halves
+from paredown.calibration.calibrating import Search, halves
 from paredown.calibration.judged import Judged, Outlook
 from paredown.calibration.testing import best_order, certified, conformal, fixed_sequence
 from paredown.errors import CannotPromise

@@ -484,3 +484,13 @@ def test_too_few_values_for_the_layers_are_refused() -> None:
 def test_probabilities_mean_nothing_for_numbers(name: str) -> None:
     with pytest.raises(BadPlan, match="patience with a tolerance, or the learned rule"):
         exits.make(name).check(answers.make("regression"), ASKED, True)
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.per_layer], ids=str)
+def test_bounds_for_every_layer_are_a_rule(rule: Any) -> None:
+    """Bounds become values of the knob, and these the bounds again; at steps without a head nobody leaves."""
+    middle = rule.at_speed(0.3).bounds([1])[0]
+    made = rule.at_bounds({1: math.inf, 3: middle, 4: -math.inf})
+    never, at_once = rule.at_speed(0.0).bounds([1])[0], rule.at_speed(1.0).bounds([1])[0]
+    assert made.bounds([1, 2, 3, 4]) == pytest.approx((never, never, middle, at_once), rel=1e-5)
+    assert exits.of(str(made)) == made and exits.from_json(exits.to_json(made)) == made
