@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.auto_inputs import SETS, unpacked
-from benchmarks.early_exit import machine, repeatable_command
+from benchmarks.early_exit import repeatable_command
+from paredown.system.machine import machine
 
 # Fine-tune with the model's own classifier for 3 epochs at 5e-5, then attention heads by self-distillation for 3 epochs
 # at 5e-4, 64 rows a step: what a script of an afternoon does.

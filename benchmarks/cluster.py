@@ -32,7 +32,7 @@ from benchmarks.early_exit import repeatable_command
 from benchmarks.pages import DOCS, filled, put, table
 from benchmarks.predict import LOOKED_AT, bundle
 from paredown.cli._outgoing import shards_of
-from paredown.runtime.bench import machine
+from paredown.system.machine import machine
 
 RUNS: dict[str, tuple[Any, ...]] = {"local": (), "2 workers": (2, False), "2 workers, one killed": (2, True)}
 KILLED_AFTER = 20  # shards

@@ -27,11 +27,11 @@ from benchmarks.early_exit import repeatable_command
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.registry import answers
-from paredown.runtime.bench import machine
 from paredown.runtime.int8 import Int8
 from paredown.runtime.packed import Packed
 from paredown.runtime.rivals import onnx_int8
 from paredown.runtime.runner import Runner
+from paredown.system.machine import machine
 
 OUT = Path(__file__).with_name("cpu.json")
 LAYERS, LEAVING = 12, 0.21

@@ -20,9 +20,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from benchmarks.early_exit import machine, repeatable_command
+from benchmarks.early_exit import repeatable_command
 from paredown.runtime import int8_choice
 from paredown.runtime.int8_kernels import KERNELS, UNIT, Kernel, Weights, by_token, in_parts
+from paredown.system.machine import machine
 
 Map = Callable[[Tensor], Tensor]
 SHAPES = {"qkv": (768, 2304), "output": (768, 768), "feed-forward": (768, 3072, 768)}
@@ -99,7 +100,7 @@ def main() -> None:
                 print(part, tokens, shapes, speeds, flush=True)
     result = {
         "command": repeatable_command("-m benchmarks.cpu_kernels"),
-        "machine": machine() | int8_choice.machine(),
+        "machine": machine(torch.device("cpu")),
         "rows": rows,
     }
     settings.output.write_text(json.dumps(result, indent=1) + "\n")

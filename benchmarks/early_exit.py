@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import statistics
 import subprocess
 import sys
@@ -19,6 +18,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from paredown.system.machine import machine
 
 if TYPE_CHECKING:
     from paredown import AdaptiveModel
@@ -190,18 +191,6 @@ def report(runs: list[dict], args: argparse.Namespace) -> dict:
         "score": "dev accuracy; thresholds chosen on dev",
         "summary": summarise(runs),
         "runs": [{**run, "curves": {rule: thin(points) for rule, points in run["curves"].items()}} for run in runs],
-    }
-
-
-def machine() -> dict[str, str]:
-    """What the runs ran on."""
-    import torch
-    import transformers
-
-    return {
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
     }
 
 

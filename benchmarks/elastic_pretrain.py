@@ -19,7 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.early_exit import machine, repeatable_command, run_all
+from benchmarks.early_exit import repeatable_command, run_all
+from paredown.system.machine import machine
 
 STARTS = ("without", "with")  # pre-training
 DEPTHS = (3, 6)

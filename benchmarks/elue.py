@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.early_exit import TOGETHER, machine, repeatable_command, run_all
+from benchmarks.early_exit import TOGETHER, repeatable_command, run_all
+from paredown.system.machine import machine
 
 DEPTHS = (1, 2, 3, 4, 6, 8, 10, 12)
 RULES = ("entropy_nats", "patience")

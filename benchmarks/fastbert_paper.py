@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.early_exit import fit, machine, repeatable_command, run_all
+from benchmarks.early_exit import fit, repeatable_command, run_all
+from paredown.system.machine import machine
 
 FINEST = 10**6  # steps of the thresholds among which the one that reaches a speed-up is sought
 CURVE = [(index / 40) ** 3 for index in range(41)]  # thresholds, dense at the cautious end

@@ -23,11 +23,12 @@ import torch
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 
-from benchmarks.early_exit import machine, repeatable_command
+from benchmarks.early_exit import repeatable_command
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.registry import answers
 from paredown.runtime.pools import Pools
+from paredown.system.machine import machine
 
 LAYERS, PLANNED = 12, 0.29  # chance of leaving after each layer: 3.4 layers on average
 TEXTS = {"SST-2-like": (21.6, 0.6, 4, 66), "IMDb-like": (250.0, 0.55, 32, 512)}

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.early_exit import machine, repeatable_command
+from benchmarks.early_exit import repeatable_command
 from benchmarks.pages import DOCS, filled, put, table
 
 TURNS, ROUNDS, CALLS = 5, 9, 60
@@ -133,11 +133,12 @@ def main() -> None:
     if args.one:
         print(json.dumps(of_this_tree()))
         return
+    from paredown.system.machine import machine  # the commit before has none
+
     trees = {"now": Path(__file__).parent.parent} | ({"before": args.before} if args.before else {})
     found: dict[str, Any] = {
         "command": repeatable_command("-m benchmarks.overhead"),
         **machine(),
-        "cpu_flags": cpu_flags(),
     }
     turns = [{name: in_tree(tree, trees["now"]) for name, tree in trees.items()} for _ in range(TURNS)]
     for name in trees:
@@ -165,13 +166,6 @@ def medians(turns: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def cpu_flags() -> str:
-    """The vector instructions that decide which kernels run."""
-    facts = Path("/proc/cpuinfo")
-    known = set(facts.read_text().split()) if facts.exists() else set()
-    return " ".join(sorted(flag for flag in known if flag.startswith(("avx2", "avx512")))) or "unknown"
-
-
 def figures(found: dict[str, Any]) -> str:
     """For the page on the engine."""
     trees = [name for name in ("before", "now") if name in found]
@@ -182,7 +176,7 @@ def figures(found: dict[str, Any]) -> str:
             lines.append([text, unit, *(f"{value:,.0f}" for value in more)])
     beside = ", ".join(f"{one['ratio']:.3f} at {one['tokens']} tokens" for one in found["full_depth"])
     text = f"""What an answer of one row through three layers costs beyond the bare model (CPU with
-        {found["cpu_flags"]}, one thread, process time; before: one loop for each use, patched modules):"""
+        {" ".join(found["flags"])}, one thread, process time; before: one loop for each use, patched modules):"""
     after = f"A 12x384 encoder at full depth takes this many times transformers' own forward, batch 1: {beside}."
     return f"{filled(text)}\n\n{table(['plan', 'beyond the model', *trees], lines)}\n\n{filled(after)}"
 

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.early_exit import machine, repeatable_command, run_all
+from benchmarks.early_exit import repeatable_command, run_all
+from paredown.system.machine import machine
 
 MACRO = ("cola", "mrpc", "rte", "sst-2", "sts-b")
 

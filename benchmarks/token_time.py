@@ -14,7 +14,8 @@ import random
 import time
 from pathlib import Path
 
-from benchmarks.early_exit import machine, repeatable_command
+from benchmarks.early_exit import repeatable_command
+from paredown.system.machine import machine
 
 ROWS, ROUNDS, SIZES = 64, 3, (1, 16)
 PLANS = [None, *(f"fixed_share:{share}" for share in (0.7, 0.5, 0.3))]

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.early_exit import machine, repeatable_command, run_all
+from benchmarks.early_exit import repeatable_command, run_all
+from paredown.system.machine import machine
 
 TIMED = {1: 32, 128: 256}  # rows at once: rows in all
 PLAIN, EXITS = "all tokens", "exits"
@@ -219,18 +220,22 @@ def clock(run: dict, data: Path, kept: Path) -> dict:
     import torch
 
     from paredown import AdaptiveModel, Plan
-    from paredown.evaluation.timing import milliseconds, spread
+    from paredown.runtime.timing import spread, time_plans
 
     model = AdaptiveModel.from_pretrained(kept / named(run, run["label"]))
     model.to(*(("cuda", torch.bfloat16) if torch.cuda.is_available() else ()))
     _, _, _, test = read(run["task"], data, model, 4 * max(TIMED.values()))
+    plans = {
+        (reducer, rule): Plan(exit=rule, reduce=None if reducer == "none" else reducer)
+        for reducer, rule in worth_timing(run)
+    }
+    taken = {
+        size: time_plans(model, spread(test.encoded, rows), list(plans.values()), size) for size, rows in TIMED.items()
+    }
     found = []
-    for reducer, rule in worth_timing(run):
-        plan = Plan(exit=rule, reduce=None if reducer == "none" else reducer)
-        times = {size: milliseconds(model, spread(test.encoded, rows), plan, size) for size, rows in TIMED.items()}
-        found.append(
-            {"reduce": reducer, "exit": rule, "milliseconds": {size: round(t, 3) for size, t in times.items()}}
-        )
+    for (reducer, rule), plan in plans.items():
+        times = {size: round(1000 * its[plan].seconds_per_row, 3) for size, its in taken.items()}
+        found.append({"reduce": reducer, "exit": rule, "milliseconds": times})
     return {**{name: run[name] for name in ("task", "label", "seed")}, "plans": found}
 
 

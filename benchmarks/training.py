@@ -33,11 +33,12 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import paredown
 import paredown.methods
-from benchmarks.early_exit import machine, repeatable_command
+from benchmarks.early_exit import repeatable_command
 from paredown import AdaptiveModel
 from paredown.answers import Encoded
 from paredown.methods._stage import Stage
 from paredown.registry import answers, methods
+from paredown.system.machine import machine
 from paredown.training import guard
 from paredown.training.batches import Batches, lengths
 from paredown.training.learner import Learner

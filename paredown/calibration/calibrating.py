@@ -27,9 +27,9 @@ from paredown.calibration.testing import (
 from paredown.certificate import Certificate
 from paredown.errors import BadInput, BadSetting, CannotPromise
 from paredown.evaluation.metrics import Metric, metric_for, metric_named
-from paredown.evaluation.timing import milliseconds, spread
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
+from paredown.runtime.timing import milliseconds, spread
 
 LEAST_UNITS = 20  # of a half
 SURE = 1.645  # standard errors that a mean is hardly beyond

@@ -32,11 +32,11 @@ from paredown.evaluation.original_files import (
     write_elue_submission,
     write_glue_submission,
 )
-from paredown.evaluation.timing import milliseconds, spread
 from paredown.exits import EntropyNats
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.registry import tasks
+from paredown.runtime.timing import spread, time_plans
 
 # What --write knows, and the flags each reads.
 FORMATS = {
@@ -205,8 +205,6 @@ class OriginalFiles:
         return Written([path], [f"{path.name} has {benchmark_name(task, GLUE)}, {self.plan}{rest}"])
 
     def _seconds(self, rows: list[Encoded]) -> list[float]:
-        some, found = spread(rows, TIMED_ROWS), []
-        for threshold in self.thresholds:
-            plan = self.plan.but(exit=EntropyNats(threshold))
-            found.append(round(milliseconds(self.model, some, plan, batch_size=1, repeats=1) * len(rows) / 1000, 4))
-        return found
+        plans = [self.plan.but(exit=EntropyNats(threshold)) for threshold in self.thresholds]
+        taken = time_plans(self.model, spread(rows, TIMED_ROWS), plans, batch_size=1, rounds=1)
+        return [round(taken[plan].seconds_per_row * len(rows), 4) for plan in plans]

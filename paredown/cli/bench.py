@@ -17,7 +17,7 @@ from paredown.cli._loading import Device, Dtype, Reduce, changed, device_named, 
 from paredown.errors import BadInput, BadSetting
 from paredown.model import Reading
 from paredown.runtime.bench import bench as measure
-from paredown.runtime.bench import machine
+from paredown.system.machine import machine
 from paredown.system.saving import write_json
 
 Option = typer.Option

@@ -21,10 +21,10 @@ from paredown.evaluation.intervals import intervals
 from paredown.evaluation.metrics import Metric, metric_for, metric_named
 from paredown.evaluation.record import Record, record, record_once
 from paredown.evaluation.replay import SPEEDS, point, points, replay, sweep
-from paredown.evaluation.timing import milliseconds, spread
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.registry import exits
+from paredown.runtime.timing import spread, time_plans
 
 COLUMNS = ("rule", "speed", "score", "layers", "speedup", "token_layers", "flops", "flops_speedup")
 
@@ -258,10 +258,10 @@ def _timings(
     found = []
     plans = {"full depth": plan.but(exit=None)} | {rule: plan.but(exit=rule) for rule in rules}
     for size in sizes:
-        stock = milliseconds(model, rows, Plan(), size)
+        taken = time_plans(model, rows, list(dict.fromkeys([Plan(), *plans.values()])), size)
         for rule, its in plans.items():
-            fast = stock if its == Plan() else milliseconds(model, rows, its, size)
-            found.append({"rule": rule, "batch_size": size, "milliseconds": fast, "faster": stock / fast})
+            fast, faster = 1000 * taken[its].seconds_per_row, taken[its].times_faster(taken[Plan()])
+            found.append({"rule": rule, "batch_size": size, "milliseconds": fast, "faster": faster})
     return found
 
 

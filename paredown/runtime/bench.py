@@ -11,11 +11,9 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor
 
 from paredown.answers import Encoded, flat
@@ -24,7 +22,6 @@ from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.runtime.rivals import onnx_int8
 
-FLAGS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8")
 Way = Callable[[Sequence[Encoded]], Any]
 
 
@@ -127,20 +124,3 @@ def _efficiencies(
             faster = facts["times_transformers"] / found[f"{runtime}, full depth"]["times_transformers"]
             changed[name] = facts | {"fewer_token_layers": fewer, "efficiency": faster / fewer}
     return changed
-
-
-def machine(device: torch.device) -> dict[str, Any]:
-    """What the figures depend on."""
-    facts: dict[str, str] = {}
-    if (path := Path("/proc/cpuinfo")).exists():
-        pairs = (line.partition(":") for line in path.read_text().splitlines())
-        facts = {name.strip(): value.strip() for name, _, value in pairs}
-    flags = set(facts.get("flags", "").split())
-    return {
-        "cpu": facts.get("model name", "unknown"),
-        "flags": [name for name in FLAGS if name in flags],
-        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-    }

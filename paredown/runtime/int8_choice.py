@@ -15,6 +15,7 @@ from transformers.activations import GELUActivation
 
 from paredown.errors import BadSetting
 from paredown.runtime.int8_kernels import KERNELS, UNIT, Kernel, Map, Weights
+from paredown.system.machine import cpu, versions
 from paredown.system.saving import write_json
 
 ROUNDS = 5
@@ -78,9 +79,7 @@ def feed_forward(kernel: Kernel, up: Weights, down: Weights) -> Map:
 
 def machine() -> dict[str, Any]:
     """What decides how fast kernels are."""
-    capabilities = torch.cpu.get_capabilities()
-    flags = sorted(name for name, value in capabilities.items() if value is True)
-    return {"cpu": capabilities.get("cpu_name", ""), "flags": flags, "torch": torch.__version__}
+    return cpu() | versions(("torch",))
 
 
 def cache_file() -> Path:

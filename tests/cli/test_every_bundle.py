@@ -12,6 +12,7 @@ import pytest
 
 from paredown import AdaptiveModel, Plan
 from paredown.cli import main
+from paredown.runtime.timing import Times
 from tests.cli.running import records
 from tests.cli.test_candidates import hops
 from tests.cli.test_choice import write_race
@@ -144,13 +145,13 @@ def test_the_time_of_a_fixed_depth_is_its_own(tokenizer: Any, tmp_path: Path, ca
     """The line "full depth" has the layers of the plan, so its time is of these, against that of the stock model."""
     asked: list[Plan] = []
 
-    def timed(model: AdaptiveModel, rows: Any, plan: Plan, size: int) -> float:
-        asked.append(plan)
-        return float(len(model.depth_of(plan)))
+    def timed(model: AdaptiveModel, rows: Any, plans: list[Plan], size: int) -> dict[Plan, Times]:
+        asked.extend(plans)
+        return {plan: Times(((len(model.depth_of(plan)) / 1000,),), (1,)) for plan in plans}
 
-    monkeypatch.setattr("paredown.evaluation.report.milliseconds", timed)
+    monkeypatch.setattr("paredown.evaluation.report.time_plans", timed)
     made, _ = bundle(tmp_path, tokenizer, "single_label", "fixed depth")
     assert run("evaluate", made, *rows_of("single_label", tmp_path), "--timed-batch", 8, "--json") == 0
     (timing,) = json.loads(capsys.readouterr().out)["timings"]
     assert asked == [Plan(), Plan((0, 1, 2))]
-    assert (timing["milliseconds"], timing["faster"]) == (3.0, pytest.approx(4 / 3))
+    assert (timing["milliseconds"], timing["faster"]) == (pytest.approx(3), pytest.approx(4 / 3))

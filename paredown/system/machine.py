@@ -1,0 +1,53 @@
+"""What measured times depend on: the CPU and its vector instructions, the GPU, threads, and versions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+# Instructions that decide which kernels run: by torch's names, ours.
+FLAGS = {
+    "avx2": "avx2",
+    "fma3": "fma",
+    "avx512_f": "avx512f",
+    "avx512_vnni": "avx512_vnni",
+    "avx_vnni": "avx_vnni",
+    "amx_int8": "amx_int8",
+}
+
+
+def cpu() -> dict[str, Any]:
+    known = torch.cpu.get_capabilities()
+    return {
+        "cpu": known.get("cpu_name") or "unknown",
+        "flags": [flag for name, flag in FLAGS.items() if known.get(name)],
+    }
+
+
+def machine(device: torch.device | None = None, packages: Sequence[str] = ()) -> dict[str, Any]:
+    """The facts of a result. `device`: where it was found; None: a GPU where there is one. `packages`: those that had a
+    part in it, beside torch and transformers."""
+    where = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    gpu = torch.cuda.get_device_name(where) if where.type == "cuda" else None
+    here = cpu()
+    return {
+        "device": gpu or here["cpu"],
+        **here,
+        "gpu": gpu,
+        "threads": torch.get_num_threads(),
+        **versions(("torch", "transformers", *packages)),
+    }
+
+
+def versions(packages: Sequence[str]) -> dict[str, str]:
+    """Of those that are installed."""
+    found = {}
+    for name in packages:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
