@@ -98,19 +98,24 @@ def test_the_first_commands_work_without_extras(python: Path, tokenizer: Any, tm
         ["train", "encoder", "--train", "reviews.csv", "--dev", "reviews.csv", *columns, "-o", "run", "-m"]
         + ["self_distill:epochs=1,exit_epochs=1"],
         ["evaluate", "run/model", "reviews.csv", "-o", "evaluation", "-r", "entropy", "--timed-batch", "1"],
+        ["report", "run/model", "reviews.csv", "-o", "report.html", "--no-time"],
         ["predict", "run/model", "new.csv", "answers.jsonl"],
         ["info", "run/model"],
     ]
     printed = run(python, "-c", STORY.format(commands=commands), cwd=tmp_path)
     assert "accuracy" in printed and "bert" in printed and (tmp_path / "evaluation" / "evaluation.json").is_file()
     assert not list((tmp_path / "evaluation").glob("*.png"))  # no matplotlib in a plain install
+    assert (tmp_path / "report.html").stat().st_size > 20_000  # with its style and scripts
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 2
     assert "evaluate" in run(python.parent / "paredown", "--help", cwd=tmp_path)
 
 
+ENDINGS = (".py", ".md", ".json", ".html", ".css", ".js")
+
+
 def test_the_wheel_holds_the_package_with_its_cards_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    sources = (path for path in (ROOT / "paredown").rglob("*") if path.suffix in (".py", ".md", ".json"))
+    sources = (path for path in (ROOT / "paredown").rglob("*") if path.suffix in ENDINGS)
     ours = {str(path.relative_to(ROOT)) for path in sources}
     assert {name for name in names if ".dist-info/" not in name} == ours
     assert "paredown/methods/joint/README.md" in ours

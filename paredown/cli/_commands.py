@@ -18,6 +18,7 @@ COMMANDS = (
     "predict",
     "drift",
     "bench",
+    "report",
     "plan",
     "info",
     "import",

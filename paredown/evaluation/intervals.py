@@ -35,6 +35,15 @@ def intervals(
     return found
 
 
+def mean_intervals(each: np.ndarray, resamples: int = 1000, level: float = 0.95, seed: int = 0) -> list[Interval]:
+    """The same for scores that are means, from what every unit scores, [settings, units]."""
+    units = each.shape[1]
+    chosen = np.random.default_rng(seed).integers(0, units, (resamples, units))
+    means = (_times(chosen, units) @ each.T) / units  # [resamples, settings]
+    low, high = np.percentile(means, [50 * (1 - level), 50 * (1 + level)], axis=0)
+    return list(zip(low.tolist(), high.tolist(), strict=True))
+
+
 def standard_error(
     record: Record, ours: Tensor, theirs: Tensor, metric: Metric, resamples: int = 100, seed: int = 0
 ) -> float:

@@ -30,7 +30,7 @@ HEIGHT = (
     | {name: 1 for name in CATALOGUES}
     | {"training": 2, "evaluation": 2, "calibration": 2, "runtime": 2}
 )
-HEIGHT |= {"published": 2, "serving": 3, "cluster": 3, "cli": 4}
+HEIGHT |= {"published": 2, "reporting": 3, "serving": 3, "cluster": 3, "cli": 4}
 SPOKEN = {"auto", "pooler", "text", "Linear"}  # entries' names that are also Hugging Face's or torch's words
 LINES, FUNCTION_LINES = 400, 60  # of a function without its signature: that of a command is its list of options
 

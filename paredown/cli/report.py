@@ -1,0 +1,125 @@
+"""`paredown report`: one HTML file about a bundle, to open in any browser, without a network."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from paredown.cli._app import AsJson, Config, DryRun, app, print_forecast, print_json, results
+from paredown.cli._asked import BATCH
+from paredown.cli._data import (
+    AnswerKind,
+    Data,
+    Header,
+    LabelColumn,
+    LabelSeparator,
+    PairColumn,
+    SkipBadRows,
+    Source,
+    TaskName,
+    TextColumn,
+    facts_of,
+)
+from paredown.cli._loading import (
+    Device,
+    Reduce,
+    Runtime,
+    changed,
+    check_same_kind,
+    device_named,
+    labels_to_read,
+    load_bundle,
+)
+from paredown.errors import BadInput
+from paredown.evaluation import metric_named
+from paredown.model import Reading
+from paredown.reporting import report as made_of
+
+Option = typer.Option
+
+
+@app.command()
+def report(
+    bundle: Annotated[str, typer.Argument(help="A bundle.")],
+    rows: Annotated[str | None, typer.Argument(help="File or Hub dataset with labelled rows.")] = None,
+    output: Annotated[Path, Option("--output", "-o", help="The HTML file to write.")] = Path("report.html"),
+    record: Annotated[
+        Path | None, Option(help="Folder that keeps all outputs; of the same model, rows and plan they are used again.")
+    ] = None,
+    bench: Annotated[Path | None, Option(help="What `paredown bench --output` wrote, to be shown too.")] = None,
+    examples: Annotated[int, Option(min=1, max=50, help="Hard, easy and shortened rows to show.")] = 8,
+    time: Annotated[bool, Option(help="Measure the time of single rows too.")] = True,
+    task: TaskName = None,
+    data: Data = None,
+    split: Annotated[str, Option(help="Of the task.")] = "dev",
+    text_column: TextColumn = None,
+    pair_column: PairColumn = None,
+    label_column: LabelColumn = None,
+    label_separator: LabelSeparator = None,
+    kind: AnswerKind = None,
+    header: Header = None,
+    skip_bad_rows: SkipBadRows = False,
+    metric: Annotated[str | None, Option(help="Default: the task's.")] = None,
+    max_length: Annotated[int | None, Option(help="Tokens per row; longer rows are cut.")] = None,
+    exit: Annotated[str | None, Option(help="An exit rule, or none, in place of the plan's own.")] = None,
+    reduce: Reduce = None,
+    device: Device = "auto",
+    runtime: Runtime = "auto",
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """Write one HTML file: score against cost for every exit rule, with a slider, who leaves where, and examples."""
+    reading = Reading(max_length, text_column, pair_column, label_column, header, label_separator)
+    source = Source(task, data, {split: rows} if rows else None, reading, skip_bad_rows)
+    measured = None if bench is None else _bench(bench)
+    model = load_bundle(bundle, runtime=runtime).to(device_named(device))
+    check_same_kind(model, kind)
+    model.plan = changed(model.plan, exit, reduce)
+    model.route(model.plan)
+    found = source.read(split, labels_to_read(model), model.kind.name, model.reading)
+    if dry_run:
+        facts = {"rows": len(found.rows), "plan": str(model.plan), "file": str(output)}
+        return print_forecast({**facts_of(found, model, max_length), **facts}, as_json)
+    path = made_of(
+        model,
+        found.rows,
+        metric_named(metric or found.metric, found.groups),
+        name=_name(bundle),
+        record_in=record,
+        bench=measured,
+        commands=[shlex.join(["paredown", *sys.argv[1:]])],
+        examples=examples,
+        timed=time,
+        batch_size=BATCH,
+        max_length=max_length,
+    ).save(output)
+    if as_json:
+        return print_json({"report": str(path), "bytes": path.stat().st_size, "rows": len(found.rows)})
+    results.print(f"written: {path} ({path.stat().st_size / 1e6:.1f} MB); open it in a browser", highlight=False)
+
+
+def _name(bundle: str) -> str:
+    """The folder's name, and its parent's where that alone says nothing: `films/model`."""
+    parts = Path(bundle).resolve().parts
+    return "/".join(parts[-2:] if parts[-1] == "model" else parts[-1:])
+
+
+def _bench(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        whole = all(
+            "texts_per_second" in way and "times_transformers" in way
+            for ways in found["batches"].values()
+            for way in ways.values()
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"{path} is not what `paredown bench --output` writes: {error!r:.80}") from None
+    if not whole:
+        raise BadInput(f"{path} is not what `paredown bench --output` writes: a way has no times")
+    return dict(found)
