@@ -33,12 +33,10 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import paredown
 import paredown.methods
-from benchmarks.early_exit import repeatable_command
 from paredown import AdaptiveModel
 from paredown.answers import Encoded
 from paredown.methods._stage import Stage
 from paredown.registry import answers, methods
-from paredown.system.machine import machine
 from paredown.training import guard
 from paredown.training.batches import Batches, lengths
 from paredown.training.learner import Learner
@@ -312,6 +310,9 @@ def main() -> None:
         for name, value in of_this_tree(given):
             print(json.dumps({name: value}), flush=True)
         return
+    from benchmarks.early_exit import repeatable_command  # another checkout may not have what these need
+    from paredown.system.machine import machine
+
     here = Path(paredown.__file__).parents[1]
     found: dict[str, Any] = {
         "command": repeatable_command("-m benchmarks.training"),

@@ -29,7 +29,7 @@ LEAK = 1e-4  # largest difference that padding may make to a real token's state,
 def probe(walk: Walk) -> None:
     """Find out all that `walk` must know."""
     made_of = [type(module) for module in walk.stock.modules()]
-    with evaluating(walk.stock):
+    with evaluating(walk.stock), _in_full_precision():
         walk.layers, output = _find_layers(walk)
         walk.num_base_layers = len(walk.layers)
         walk.like = list(range(len(walk.layers)))
@@ -54,6 +54,17 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module in learning:
             module.training = True
+
+
+@contextmanager
+def _in_full_precision() -> Iterator[None]:
+    """32 bits in matrix products for a moment: where TF32 is allowed, sums round by as much as padding would change."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @dataclass(frozen=True)

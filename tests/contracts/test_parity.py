@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from transformers import AutoModelForQuestionAnswering, AutoModelForTokenClassif
 
 from paredown import AdaptiveModel, Plan
 from paredown.answers import RULED_OUT
+from paredown.encoders import probing
 from paredown.encoders.walk import Walk
 from paredown.errors import BadSetting, CannotWalk
 from paredown.registry import answers
@@ -200,3 +202,22 @@ def fails(module: nn.Module, call: Callable[[], object]) -> bool:
     finally:
         hook.remove()
     return False
+
+
+def test_adoption_looks_in_full_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounding to TF32, which a program may have allowed, would be taken for a leak of padding."""
+    seen: list[str] = []
+    real = probing._check_encoder
+
+    def look(*args: Any) -> None:
+        seen.append(torch.get_float32_matmul_precision())
+        real(*args)
+
+    monkeypatch.setattr(probing, "_check_encoder", look)
+    torch.set_float32_matmul_precision("high")
+    try:
+        adaptive("bert")
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert set(seen) == {"highest"}
