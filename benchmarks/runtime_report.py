@@ -14,6 +14,8 @@ from benchmarks.pages import DOCS, filled, put, table
 HERE, PAGE = Path(__file__).parent, DOCS / "runtime.md"
 BATCHES = (1, 8, 32, 128, 512, 2048)
 TEXTS = ("SST-2-like", "IMDb-like")
+STAGES = [f"gte-small, SST-2-like, batch 64, {stage}" for stage in ("finetune", "self_distill", "joint")]
+PLAIN, USUAL, COMPILED = "32 bits", "bf16, no waiting, graphs", "bf16, no waiting, graphs, compiled"
 WAYS = ("transformers", "full depth", "exits", "exits, pooled")
 
 
@@ -63,6 +65,38 @@ def cpu(results: list[dict[str, Any]]) -> str:
     return "\n\n".join(parts)
 
 
+def predict(found: dict[str, Any]) -> str:
+    cases = {name: facts for name, facts in found.items() if isinstance(facts, dict)}
+    lines = [
+        [
+            name.removesuffix(" processes"),
+            f"{facts['texts/s']:,.0f}",
+            f"{facts['seconds with its start']:.0f}",
+            f"{facts['share of time the GPU works']:.0%}",
+        ]
+        for name, facts in cases.items()
+    ]
+    mean = next(iter(cases.values()))["mean layers"]
+    about = f"{found['gpu']} and {found['cores']} cores ({found['cpu']}), bfloat16, {mean:.1f} of 12 layers on average"
+    head = ["encoder, rows, processes", "texts/s", "seconds with all starts", "time in which the GPU works"]
+    made_by = filled(f"{about}: `{found['command']}`.")
+    return f"{table(head, lines)}\n\n{made_by}"
+
+
+def training(found: dict[str, Any]) -> str:
+    """Milliseconds of a step: before, and with all that is on by itself."""
+    before, now = found["before"], found["this tree"]
+    lines = []
+    for stage in STAGES:
+        times = [now.get(f"{stage}: {way}", {}).get("seconds per step") for way in (PLAIN, "bf16", USUAL, COMPILED)]
+        times.insert(0, before[f"{stage}: {PLAIN}"].get("seconds per step"))
+        busy = now[f"{stage}: {USUAL}"]["share of time the GPU is busy"]
+        lines.append([stage, *(f"{1000 * time:.1f}" if time else "" for time in times), f"{busy:.0%}"])
+    head = ["milliseconds of a step", f"{PLAIN}, before", PLAIN, "bf16", "bf16 and graphs, as it is", "compiled too"]
+    about = f"{found['device']}, random weights of that size, torch {found['torch']}: `{found['command']}`."
+    return f"{table([*head, 'GPU busy'], lines)}\n\n{filled(about)}"
+
+
 def picture(found: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot
 
@@ -80,7 +114,9 @@ def picture(found: dict[str, Any], path: Path) -> None:
 def main() -> None:
     found = json.loads((HERE / "gpu.json").read_text())
     results = [json.loads(path.read_text()) for path in sorted(HERE.glob("cpu*.json")) if path.stem != "cpu_kernels"]
-    PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), gpu=gpu(found), cpu=cpu(results)), encoding="utf-8")
+    made = {"predict": predict, "training": training}
+    others = {name: of(json.loads((HERE / f"{name}.json").read_text())) for name, of in made.items()}
+    PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), gpu=gpu(found), cpu=cpu(results), **others), encoding="utf-8")
     picture(found, DOCS / "runtime.png")
 
 

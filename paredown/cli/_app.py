@@ -133,9 +133,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 Precision = Annotated[
     str, typer.Option(help="16 bits while computing (weights have 32): no, bf16, fp16; auto: bf16 where a GPU has it.")
 ]
-CompileLayers = Annotated[
-    bool | None, typer.Option("--compile/--no-compile", help="Compile the layers; default: in long stages on a GPU.")
-]
+CompileLayers = Annotated[bool, typer.Option("--compile", help="Compile the layers; on a GPU it hardly pays.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would run and what it costs; run nothing.")]
 
 

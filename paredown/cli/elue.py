@@ -57,7 +57,7 @@ def elue(
     max_length: Annotated[int, Option(min=2, help="Tokens per row; longer rows are cut.")] = 256,
     precision: Precision = "auto",
     seed: int = 42,
-    compile: CompileLayers = None,
+    compile: CompileLayers = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
     config: Config = None,

@@ -60,7 +60,7 @@ def pretrain(
     cache: Annotated[Path | None, Option(help="Where the token ids are kept; default: OUTPUT/corpus.")] = None,
     precision: Precision = "auto",
     seed: int = 42,
-    compile: CompileLayers = None,
+    compile: CompileLayers = False,
     checkpoint_every: Annotated[int, Option(help="Steps between two checkpoints.")] = 1000,
     tracker: Annotated[list[str] | None, Option(help="tensorboard, wandb, … (accelerate's).")] = None,
     dry_run: DryRun = False,

@@ -103,7 +103,7 @@ def train(
     save_dtype: Annotated[str | None, Option(help="Of the bundle: float32 (default), float16 or bfloat16.")] = None,
     seed: int = 42,
     device: Device = "auto",
-    compile: CompileLayers = None,
+    compile: CompileLayers = False,
     evaluate_every: Annotated[int | None, Option(min=1, help="Steps between dev scores; default: an epoch.")] = None,
     save_every: Annotated[int | None, Option(min=1, help="Steps between checkpoints; default: an epoch.")] = None,
     keep_checkpoints: Annotated[

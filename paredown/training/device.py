@@ -8,8 +8,6 @@ import torch
 
 from paredown.training.settings import Settings
 
-COMPILED_STEPS = 2000  # of a stage, from which on compiled layers pay for the time that compiling takes
-
 
 @dataclass(frozen=True)
 class Ways:
@@ -28,8 +26,3 @@ class Ways:
         half = "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "no"
         precision = half if settings.precision == "auto" else settings.precision
         return cls(precision, width_multiple=16, read_every=16, graphs=True, dev_batch=512)
-
-
-def compiles(device: torch.device, settings: Settings, steps: int) -> bool:
-    """Whether the layers of a stage are compiled."""
-    return settings.compile if settings.compile is not None else device.type == "cuda" and steps >= COMPILED_STEPS

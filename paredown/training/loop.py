@@ -22,7 +22,7 @@ from paredown.system.signals import Signals
 from paredown.training.batches import Batches, Data, lengths
 from paredown.training.centre import centre
 from paredown.training.checkpoint import KEPT, Checkpoint, Checkpoints, step_name
-from paredown.training.device import Ways, compiles
+from paredown.training.device import Ways
 from paredown.training.display import Display
 from paredown.training.guard import seed_everything, widen
 from paredown.training.judging import DevRows
@@ -54,7 +54,7 @@ def train(
     checkpoint_every: int | None = None,
     keep_checkpoints: bool = False,
     trackers: Iterable[Any] = (),
-    compile: bool | None = None,
+    compile: bool = False,
     cpu: bool = False,
     save_dtype: str | torch.dtype | None = None,
     progress: bool = True,
@@ -167,7 +167,6 @@ class Run:
         rows = self.data.rows(stage)
         size = self.settings.batch_size or stage.batch_size
         batches = Batches(lengths(rows), size, (self.settings.seed, number))
-        steps = batches.steps(stage.epochs, stage.least_steps)
         self.learner = Learner(
             self.model,
             stage,
@@ -179,7 +178,7 @@ class Run:
             width_multiple=self.ways.width_multiple,
             read_every=self.ways.read_every,
             graphs=self.ways.graphs,
-            compile=compiles(self.processes.device, self.settings, steps),
+            compile=self.settings.compile,
         )
         self.number, self.stage, self.offset = number, stage, self.report.done()
         self.entry = StageReport(stage.name, self.learner.steps)

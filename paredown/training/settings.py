@@ -21,7 +21,7 @@ class Settings:
     precision: str = "auto"  # no, bf16, fp16; auto: bf16 on a GPU that has it, no elsewhere
     evaluate_every: int | None = None  # steps; None: every epoch
     checkpoint_every: int | None = None  # steps; None: every epoch
-    compile: bool | None = None  # layers; None: on a GPU, in stages long enough to make up for the time it takes
+    compile: bool = False  # layers; on a GPU, where steps are replayed as graphs, it hardly pays
     keep_checkpoints: bool = False  # the model at every checkpoint stays, as a bundle in output/kept
     save_dtype: str | torch.dtype | None = None  # of the weights in the bundle; None: float32
 

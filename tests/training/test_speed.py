@@ -20,7 +20,7 @@ from paredown.evaluation.metrics import metric_named
 from paredown.runtime.packed import Packed
 from paredown.training import Report, train
 from paredown.training.batches import Batches, Data, Unlabelled, lengths
-from paredown.training.device import COMPILED_STEPS, Ways, compiles
+from paredown.training.device import Ways
 from paredown.training.feed import Feed
 from paredown.training.graphs import StepGraphs
 from paredown.training.judging import DevRows, backend_for
@@ -314,13 +314,6 @@ def test_layers_that_cannot_be_compiled_run_as_they_are(
     found = learnt(tmp_path / "compiled", compile=True)
     assert losses(found) == pytest.approx(losses(plain), abs=1e-5)
     assert caplog.text.count("layers cannot be compiled here, so they run as they are: no compiler is here") == 1
-
-
-def test_layers_are_compiled_where_it_pays() -> None:
-    cuda = torch.device("cuda")
-    assert [compiles(CPU, Settings(compile=wanted), 10**6) for wanted in (None, True, False)] == [False, True, False]
-    assert [compiles(cuda, Settings(compile=wanted), 10) for wanted in (None, True, False)] == [False, True, False]
-    assert compiles(cuda, Settings(), COMPILED_STEPS) and not compiles(cuda, Settings(compile=False), 10**6)
 
 
 # What suits the device
