@@ -29,7 +29,7 @@ from paredown.plan import Plan
 from paredown.registry import answers
 from paredown.runtime.int8 import Int8
 from paredown.runtime.packed import Packed
-from paredown.runtime.rivals import onnx_int8
+from paredown.runtime.rivals.onnx import ONNX_INT8, session
 from paredown.runtime.runner import Runner
 from paredown.system.machine import machine
 
@@ -78,7 +78,8 @@ class Ways:
         int8.calibrate([batch(32, None, 99)])
         self.kernel = str(int8.kernel and int8.kernel.name)
         self.backends: dict[str, Any] = {"packed fp32": Packed(self.model.walk), "packed int8": int8}
-        self.onnx = onnx_int8(self.eager)
+        absent = ONNX_INT8.why_not(torch.device("cpu"))
+        self.onnx = None if absent else session(self.eager, batch(2, 16, 0))
 
     def of(self, inputs: Batch, bounds: Tensor) -> dict[str, Callable[[], Any]]:
         found: dict[str, Callable[[], Any]] = {

@@ -43,6 +43,7 @@ class Input:
     form: str = "auto"  # of standard input
     ids: tuple[str, ...] = ()  # columns that go to the output too
     keep_all: bool = False  # all of them do
+    label: str | None = None  # a column that comes along where there is one
 
     def __post_init__(self) -> None:
         if self.form not in FORMS:
@@ -73,7 +74,8 @@ class Input:
         """The columns that go to the output, out of those there are."""
         if unknown := [name for name in self.ids if name not in names]:
             raise BadInput(f"{source}: no column {unknown[0]!r} for --id-column; it has {', '.join(names)}")
-        return names if self.keep_all else self.ids
+        label = (self.label,) if self.label in names and self.label not in self.ids else ()
+        return names if self.keep_all else self.ids + label
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Pictures for print: score against cost, score after every layer, where rows leave, ELUE's tasks.
+"""Pictures for print: score against cost, score after every layer, where rows leave, ELUE's tasks, speeds.
 
 Without matplotlib the functions that save draw nothing and log one line; those that draw raise.
 """
@@ -188,6 +188,46 @@ def _elue_panel(axes: Any, standing: Standing, name: str) -> None:
 def _shown(evaluation: Evaluation) -> list[dict[str, Any]]:
     """The chosen points that show something: a fixed layer has no histogram worth a picture."""
     return [point for point in evaluation.chosen if point["of"] != "at_layer"]
+
+
+def save_speeds(found: dict[str, Any], path: str | Path) -> None:
+    """What `paredown bench` found, in the format that the path's name says."""
+    figure = speeds(found)
+    with _styled():
+        figure.savefig(path)
+
+
+def speeds(found: dict[str, Any]) -> Any:
+    """Texts per second of every way, slowest first, a panel for each batch size; the plan's ways stand out."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    panels = found["batches"]
+    most = max(map(len, panels.values()))
+    with _styled() as Figure:
+        figure = Figure(figsize=(4.6 * len(panels), 0.9 + 0.28 * most), layout="constrained")
+        for axes, (size, ways) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+            order = sorted(ways.items(), key=lambda way: way[1]["texts_per_second"])
+            values = [facts["texts_per_second"] for _, facts in order]
+            names = [name for name, _ in order]
+            bars = axes.barh(names, values, color=list(map(_whose, names)), height=0.7)
+            axes.bar_label(bars, [_speed(facts) for _, facts in order], padding=3, fontsize=7)
+            axes.set(xscale="log", xlim=(min(values) / 2, 6 * max(values)), title=f"batches of {size}")
+            axes.set_xlabel(f"texts per second, {found['time']} time")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.grid(axis="y", visible=False)
+    return figure
+
+
+def _whose(name: str) -> str:
+    """The colour of a way: ours by a plan, ours at full depth, another runtime."""
+    return COLOURS[1] if name.endswith(", plan") else COLOURS[0] if name.endswith(", full depth") else "#999999"
+
+
+def _speed(facts: dict[str, Any]) -> str:
+    same = f", {facts['agreement']:.1%} same" if "agreement" in facts else ""
+    return f"{facts['texts_per_second']:,.0f} ({facts['times_transformers']:.2f}×{same})"
 
 
 def can_draw() -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers.activations import GELUActivation
 
 from paredown.runtime.attention import HALF, TRITON, Bias, Distances, attend, watch
 from paredown.runtime.packed_state import PackedState
@@ -141,11 +141,16 @@ class FeedForward:
     down: Dense
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        gelu = isinstance(self.activation, GELUActivation)
-        if hidden.is_cuda and hidden.dtype in HALF and gelu and self.up.bias is not None:
+        if hidden.is_cuda and hidden.dtype in HALF and self.gelu and self.up.bias is not None:
             # The product applies it by tanh, at most 5e-4 from the exact GELU: what 16 bits round values near 1 by.
             return self.down(torch._addmm_activation(self.up.bias, hidden, self.up.weight.t(), use_gelu=True))
         return self.down(self.activation(self.up(hidden)))
+
+    @cached_property
+    def gelu(self) -> bool:
+        from transformers.activations import GELUActivation  # importing it takes seconds, and not all need it
+
+        return isinstance(self.activation, GELUActivation)
 
 
 @dataclass(frozen=True, eq=False)
