@@ -199,8 +199,11 @@ def test_the_demo(index: None, tmp_path: Path, capsys: Any) -> None:
     assert main(["demo", "-o", str(tmp_path / "demo"), "-m", method]) == 0
     printed = capsys.readouterr().out
     assert "where sentences leave" in printed and f"paredown info {tmp_path}" in printed
+    assert "promised:" in printed or "so every row runs to the end" in printed
     model = AdaptiveModel.from_pretrained(tmp_path / "demo" / "run" / "model")
-    assert model.labels == ["negative", "positive"] and (tmp_path / "demo" / "evaluation" / "evaluation.json").is_file()
+    assert model.labels == ["negative", "positive"] and (model.certificate is None) == ("promised:" not in printed)
+    assert (tmp_path / "demo" / "evaluation" / "evaluation.json").is_file()
+    assert (tmp_path / "demo" / "report.html").is_file()
 
 
 def test_the_demo_on_ones_own_rows(encoder: Path, files: dict[str, str], tmp_path: Path, capsys: Any) -> None:
