@@ -17,13 +17,14 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
+from paredown.bundle.card import write_card
 from paredown.bundle.format import (
     FACTS,
     WEIGHTS,
     Description,
     read_description,
-    save_plan,
     write_description,
+    write_plan,
 )
 from paredown.certificate import Certificate
 from paredown.encoders.dtype import check_before_saving, convert_weights, dtype_named, non_finite
@@ -169,6 +170,13 @@ def save(model: AdaptiveModel, folder: str | Path, dtype: str | torch.dtype | No
             model.tokenizer.save_pretrained(fresh)
         save_file(own, fresh / WEIGHTS, metadata={"format": "pt"})
         write_description(fresh, _sections(model))
+        write_card(fresh, replaced=Path(folder))
+
+
+def save_plan(folder: str | Path, plan: Plan, certificate: Certificate | None = None) -> None:
+    """Write another plan, which the bundle must be able to run, into its description and its card."""
+    write_plan(folder, plan, certificate)
+    write_card(Path(folder))
 
 
 def _sections(model: AdaptiveModel) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def write_description(folder: Path, sections: dict[str, Any]) -> None:
     (folder / FACTS).write_text(_sealed({"format": FORMAT, **stated, "sha256": digests}), encoding="utf-8")
 
 
-def save_plan(folder: str | Path, plan: Plan, certificate: Certificate | None = None) -> None:
+def write_plan(folder: str | Path, plan: Plan, certificate: Certificate | None = None) -> None:
     """Write another plan into a bundle, which must be one it can run; only its description changes, in one move.
 
     What the plan before was worth goes; the scores after every layer stay, and so does a certificate, which is void

@@ -19,6 +19,7 @@ from paredown.evaluation.replay import SPEEDS, certainties, points, sweep
 from paredown.evaluation.report import fitting_rules
 
 FEW_SPEEDS = SPEEDS[3::4]  # where every point takes long: windows are decoded, or a metric is resampled by itself
+SHIFTS = 40  # settings of a rule with a bound per layer
 DRAWN, FEW_DRAWN = 20_000_000, 200  # rows that all resamples have at most, and resamples of a metric that is no mean
 
 
@@ -65,7 +66,7 @@ def curves(judged: Judged, own: Any) -> list[RuleCurve]:
     families = {rule.name: _settings(record, judged.risk, rule) for rule in found}
     if own is not None:
         if _per_layer(own):
-            families = {f"{own.name}, a bound per layer": [own.at_speed(0), own]} | families
+            families = {f"{own.name}, a bound per layer": [*_shifted(record, own), own]} | families
         else:
             first = [*families.pop(own.name, [own.at_speed(0)]), own]
             families = {own.name: first} | families
@@ -80,6 +81,19 @@ def _per_layer(rule: Any) -> bool:
 def _settings(record: Record, risk: Risk, rule: Any) -> list[Any]:
     speeds = FEW_SPEEDS if record.windows or risk.name != "score" else SPEEDS
     return [at for _, at in sweep(rule, (0.0, *speeds))]
+
+
+def _shifted(record: Record, rule: Any) -> list[Any]:
+    """A rule with a bound per layer, all moved by as much: from nobody leaves to everybody. Counts cannot be."""
+    never = rule.at_speed(0)
+    if isinstance(rule.limits[0], int):
+        return [never]
+    seen = certainties(record, rule)
+    steps = seen.steps[:-1]
+    bounds = np.array(rule.bounds(steps))
+    beyond = (seen.values.numpy() - bounds[:, None]).ravel()
+    moves = np.quantile(beyond[np.isfinite(beyond)], np.linspace(0, 1, SHIFTS))
+    return [never, *(rule.at_bounds(dict(zip(steps, (bounds + move).tolist(), strict=True))) for move in moves)]
 
 
 def _curve(judged: Judged, name: str, rules: Sequence[Any], own: Any, at_full_depth: np.ndarray) -> RuleCurve:

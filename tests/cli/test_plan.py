@@ -10,6 +10,7 @@ import pytest
 
 from paredown import AdaptiveModel, Plan
 from paredown.bundle import FACTS
+from paredown.bundle.card import CARD
 from paredown.cli import main
 from tests.families import adaptive
 
@@ -44,7 +45,11 @@ def test_it_is_saved_and_nothing_else_changes(made: Path, capsys: Any) -> None:
     assert model.plan == Plan((0, 1, 2), "patience:2", "attention:0.5")
     assert model.scores == {"metric": "accuracy", "per_layer": {"4": 0.5}}  # the other plan's worth is gone
     after = {path.name: path.read_bytes() for path in made.iterdir()}
-    assert [name for name in after if after[name] != before.get(name)] == [FACTS] and after.keys() == before.keys()
+    assert {name for name in after if after[name] != before.get(name)} == {
+        FACTS,
+        CARD,
+    } and after.keys() == before.keys()
+    assert "`layers 0,1,2 · patience:2 · attention:0.5`" in (made / CARD).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from tests.conftest import WORDS
 from tests.families import adaptive
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed (Debian's package: chromium)")
+DEPTH = 8
 BAD = "</script><img src=x onerror=document.title='taken'>"
 BENCH = {
     "batches": {"1": {"transformers sdpa": {"texts_per_second": 50.0, "times_transformers": 1.0}}},
@@ -69,7 +70,7 @@ NAMELESS = """[...document.querySelectorAll("button, input, select, [role=img], 
 @pytest.fixture(scope="module")
 def model(tokenizer: Any) -> AdaptiveModel:
     plan = Plan(exit="entropy:0.99", reduce="fixed_share:0.6,score=attention")
-    return adaptive("bert", tokenizer=tokenizer, plan=plan, vocab_size=len(tokenizer))
+    return adaptive("bert", tokenizer=tokenizer, plan=plan, vocab_size=len(tokenizer), num_hidden_layers=DEPTH)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +125,7 @@ def check_against_replay(found: dict[str, Any], seen: tuple[Record, Bill]) -> No
     wanted = point(seen[0], rule, accuracy, seen[1])
     for name, figure in (("score", "score"), ("layers", "layers"), ("flops", "flops"), ("speedup", "flops_speedup")):
         assert found[f"figure-{name}"] == pytest.approx(wanted[figure], rel=1e-5), found["setting"]
-    assert found["exits"] == replay(seen[0], rule).histogram(4)
+    assert found["exits"] == replay(seen[0], rule).histogram(DEPTH)
     assert f"{wanted['layers']:.2f} layers" in found["groups"]
 
 
@@ -147,7 +148,7 @@ def test_everything_follows_slider_and_rule(page: Page, seen: tuple[Record, Bill
     page.click("#to-plan")
     assert shown(page) == at_plan
     page.click("#to-full")
-    assert shown(page)["figure-layers"] == 4
+    assert shown(page)["figure-layers"] == DEPTH
 
 
 def test_clicks(page: Page) -> None:
@@ -176,9 +177,8 @@ def test_texts_stay_texts(page: Page) -> None:
 def test_tokens_leave_where_the_record_says(page: Page, seen: tuple[Record, Bill]) -> None:
     """At full depth, as many tokens are in the last layer as the record has there."""
     page.click("#to-full")
-    last = page.run(
-        "[...document.querySelectorAll('#tokens p')].map((p) => p.querySelectorAll('[data-layers=\"4\"]').length)"
-    )
+    there = f"p.querySelectorAll('[data-layers=\"{DEPTH}\"]').length"
+    last = page.run(f"[...document.querySelectorAll('#tokens p')].map((p) => {there})")
     units = page.run("JSON.parse(document.getElementById('record').textContent).tokens.map((one) => one.unit)")
     assert last == [int(seen[0].tokens[unit, -1]) for unit in units]
 
@@ -205,6 +205,7 @@ def test_a_keyboard_reaches_every_control(page: Page) -> None:
 def test_everybody_can_read_it(page: Page) -> None:
     assert page.run(NAMELESS) == []
     page.click("details summary")
+    page.click("#to-full")  # tokens in every colour
     for theme in ("light", "dark"):
         assert page.run("document.documentElement.dataset.theme") == theme
         page.run("Promise.all(document.getAnimations().map((one) => one.finished))")

@@ -101,8 +101,9 @@ def test_a_bound_per_layer_is_a_line_of_its_own(tokenizer: Any) -> None:
     model = adaptive("bert", tokenizer=tokenizer, plan="entropy:(0.5,0.95,0.99)")
     data = report(model, encoded("single_label", LENGTHS), **QUICK).data
     first, *others = data["rules"]
-    assert first["name"] == "entropy, a bound per layer" and first["points"][-1]["rule"] == str(model.plan.exit)
-    assert data["plan"]["setting"] == len(first["points"]) - 1 and "entropy" in [rule["name"] for rule in others]
+    assert first["name"] == "entropy, a bound per layer" and "entropy" in [rule["name"] for rule in others]
+    assert first["points"][data["plan"]["setting"]]["rule"] == str(model.plan.exit)
+    assert (first["points"][0]["layers"], first["points"][-1]["layers"]) == (4, 1) and len(first["points"]) > 10
 
 
 def test_no_head_before_the_last_layer_means_no_rules(tokenizer: Any) -> None:

@@ -31,7 +31,7 @@ class Chart {
     this.ys = y.range;
     this.root = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
     const { left, right, top, bottom } = this.box;
-    const along = ticks(...this.ys, 5);
+    const along = ticks(...this.ys, 6);
     for (const at of along.at) {
       this.add("line", { class: "grid", x1: left, x2: right, y1: this.y(at), y2: this.y(at) });
       this.text(left - 8, this.y(at) + 4, at.toFixed(along.digits), "end");
@@ -78,6 +78,18 @@ class Chart {
 function layerColour(layer) {
   const share = data.depth > 1 ? Math.round((100 * (layer - 1)) / (data.depth - 1)) : 0;
   return `color-mix(in oklab, var(--late) ${share}%, var(--early))`;
+}
+
+// Black or white, whichever is easier to read on the colour of a layer in the present theme.
+function inkOn(layer) {
+  const canvas = document.createElement("canvas").getContext("2d"), probe = element("i");
+  probe.style.color = layerColour(layer);
+  document.body.append(probe);
+  canvas.fillStyle = getComputedStyle(probe).color;
+  probe.remove();
+  canvas.fillRect(0, 0, 1, 1);
+  const [red, green, blue] = [...canvas.getImageData(0, 0, 1, 1).data].map((value) => (value / 255) ** 2.2);
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000" : "#fff";
 }
 
 function swatch(layer) {

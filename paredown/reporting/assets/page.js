@@ -78,7 +78,7 @@ function sayMade() {
 function sayBench() {
   const { bench } = data, batches = Object.entries(bench.batches ?? {});
   $("bench-section").hidden = !batches.length;
-  $("bench-note").textContent = `Texts per second on ${bench.gpu ?? bench.cpu}, ${bench.threads} threads, ${bench.time} time.`;
+  $("bench-note").textContent = `Texts per second on ${bench.gpu ?? bench.cpu}, ${plural(bench.threads, "thread")}, ${bench.time} time.`;
   $("bench").replaceChildren(...batches.map(([size, ways]) => {
     const most = Math.max(...Object.values(ways).map((one) => one.texts_per_second));
     const lines = Object.entries(ways).map(([name, one]) => {
@@ -123,9 +123,10 @@ function theme() {
     document.documentElement.dataset.theme = is ? "dark" : "light";
     $("theme").setAttribute("aria-pressed", is);
   };
+  const change = (is) => { show(is); draw(); };
   show(dark.matches);
-  dark.addEventListener("change", () => show(dark.matches));
-  $("theme").addEventListener("click", () => show(document.documentElement.dataset.theme !== "dark"));
+  dark.addEventListener("change", () => change(dark.matches));
+  $("theme").addEventListener("click", () => change(document.documentElement.dataset.theme !== "dark"));
 }
 
 theme();

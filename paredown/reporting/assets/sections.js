@@ -51,7 +51,7 @@ function drawChosen(chart, axis) {
   const point = rules[data.plan.rule].points[data.plan.setting];
   const x = chart.x(AXES[axis].of(point)), y = chart.y(100 * point.score);
   chart.add("path", { class: "chosen", d: `M${x},${y - 7}L${x + 7},${y}L${x},${y + 7}L${x - 7},${y}Z` }, `the plan, ${point.rule}: ${percent(point.score)} %`);
-  chart.text(x, y + 28, data.certificate ? "the plan, certified" : "the plan", "middle", "chosen");
+  chart.text(x + 10, y + 24, data.certificate ? "the plan, certified" : "the plan", "start", "chosen");
 }
 
 function pickNearest(chart, cost, event) {
@@ -123,13 +123,14 @@ function groupLine(name, units, belongs) {
 function drawTokens(units) {
   $("tokens-section").hidden = !data.tokens.length;
   layerScale($("token-scale"), "In so many layers:");
+  const inks = Array.from({ length: data.depth }, (_, at) => inkOn(at + 1));
   $("tokens").replaceChildren(...data.tokens.map(({ unit, tokens, layers }) => {
     const run = Math.round(units.layers[unit]), line = element("p", { class: "text" });
     tokens.forEach((token, at) => {
       const left = layers[at] < run, seen = Math.min(layers[at], run);
-      const made = element("span", { class: left && !layers[at] ? "token gone" : "token", title: left ? `left before layer ${layers[at] + 1}` : `ran all ${run} layers of this ${data.unit}`, "data-layers": seen }, token);
-      made.style.background = layerColour(Math.max(seen, 1));
-      made.style.color = seen > data.depth * 0.45 ? "var(--paper)" : "var(--ink)";
+      const told = left ? `left before layer ${layers[at] + 1}` : `ran all ${run} layers of this ${data.unit}`;
+      const made = element("span", { class: seen ? "token" : "token gone", title: told, "data-layers": seen }, token);
+      if (seen) Object.assign(made.style, { background: layerColour(seen), color: inks[seen - 1] });
       line.append(made);
     });
     line.append(element("span", { class: "muted" }, ` ${plural(run, "layer")} run`));
