@@ -148,7 +148,7 @@ def evaluate(
     seen.check_finite()
     swept = fitting_rules(rules, seen.kind, tuple(seen.stops[:-1]), bool(seen.error_probability), plan.exit)
     cost = Cost.of(model, plan) if paper is None else Cost.of_paper(paper, model.config, grown=len(model.grown))
-    judge = Judge(seen, measure, Bill(seen, cost), resamples, seed)
+    judge = RecordJudge(seen, measure, Bill(seen, cost), resamples, seed)
     curves = {str(rule.name): judge.curve(rule, speeds) for rule in swept}
     full, per_layer = judge.full(), judge.per_layer()
     chosen = judge.chosen(curves, plan.exit, full["score"] - allowed_drop)
@@ -171,7 +171,7 @@ def evaluate(
 
 
 @dataclass(frozen=True)
-class Judge:
+class RecordJudge:
     """One record, one metric, one bill."""
 
     record: Record

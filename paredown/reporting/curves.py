@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from paredown.calibration.judged import Judged
-from paredown.calibration.losses import Risk, usual_scale
+from paredown.calibration.losses import Risk
 from paredown.errors import BadInput
 from paredown.evaluation.intervals import intervals, mean_intervals
 from paredown.evaluation.metrics import Metric
@@ -41,13 +41,17 @@ def unit_risk(record: Record, metric: Metric) -> tuple[Risk, str]:
     try:
         score.check(record.kind, record.labelled)
     except BadInput:
-        scale = usual_scale(record, range(len(record.units)))
-        if scale is not None:
+        if record.kind.numeric and record.labels is not None:
+            scale = max(float(record.labels.max() - record.labels.min()), 1e-12)
             return Risk(
                 "error", metric, scale
             ), f"1 less the distance to the right number, where {scale:.3g} counts as 1"
         return Risk("error", metric), f"the share of a {unit}'s answers that is right"
-    return score, f"the {getattr(metric, '__name__', metric)} of a {unit}"
+    return score, f"the {metric_name(metric)} of a {unit}"
+
+
+def metric_name(metric: Metric) -> str:
+    return getattr(metric, "__name__", str(metric)).replace("_", " ")
 
 
 def losses_at_full_depth(record: Record, risk: Risk) -> np.ndarray:

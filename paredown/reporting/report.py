@@ -18,17 +18,19 @@ from paredown.evaluation.cost import Bill, Cost
 from paredown.evaluation.metrics import Metric, metric_for, metric_named
 from paredown.evaluation.record import Record, record, record_once
 from paredown.evaluation.record_file import hashes_of
-from paredown.evaluation.report import Judge
+from paredown.evaluation.report import RecordJudge
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.reporting.compact import encoded, kept_units, layer_scale, packed
-from paredown.reporting.curves import RuleCurve, curves, unit_risk
+from paredown.reporting.curves import RuleCurve, curves, metric_name, unit_risk
 from paredown.reporting.examples import Examples
 from paredown.reporting.groups import groupings
 from paredown.reporting.page import page
 from paredown.reporting.times import add_times, times
 from paredown.system.machine import machine, versions
 from paredown.system.saving import saving, write_text
+
+ALLOWED_DROP = 0.01  # of the score, where the slider begins without a plan to begin at
 
 
 @dataclass(frozen=True)
@@ -77,18 +79,18 @@ def report(
     if measured is not None:
         add_times(found, measured)
     looked_at = Examples(model, ready, asked, judged)
-    full = Judge(judged.full, measure, Bill(judged.full, Cost.of(model, Plan(plan.depth))))
+    full = RecordJudge(judged.full, measure, Bill(judged.full, Cost.of(model, Plan(plan.depth)))).full()
     return HtmlReport(
         {
             **_about(model, name, judged),
-            "full": full.full(),
-            "per_layer": Judge(seen, measure, judged.bill).per_layer(),
+            "full": full,
+            "per_layer": RecordJudge(seen, measure, judged.bill).per_layer(),
             "kept": len(units),
             "layer_scale": scale,
             "rules": [
                 {"name": curve.name, "points": curve.points, "states": packed(curve, units, scale)} for curve in found
             ],
-            "plan": _place(found, plan),
+            "plan": {"text": str(plan), "exit": plan.exit is not None, **_place(found, plan, full["score"])},
             "groups": [
                 {"title": one.title, "names": one.names, "of": encoded(one.of[units])}
                 for one in groupings(judged, model.labels)
@@ -129,7 +131,7 @@ def _about(model: AdaptiveModel, name: str, judged: Judged) -> dict[str, Any]:
         "kind": model.kind.name,
         "unit": "question" if seen.windows or seen.kind.grouped else "row",
         "units": judged.units,
-        "metric": getattr(metric, "__name__", str(metric)).replace("_", " "),
+        "metric": metric_name(metric),
         "is_mean": judged.risk.name == "score",
         "unit_score": unit_risk(seen, metric)[1],
         "depth": seen.stops[-1],
@@ -140,12 +142,18 @@ def _about(model: AdaptiveModel, name: str, judged: Judged) -> dict[str, Any]:
     }
 
 
-def _place(found: Sequence[RuleCurve], plan: Plan) -> dict[str, Any]:
-    """Where the plan lies: its rule and setting, counted from 0; None where it has no exit rule."""
-    place = {"text": str(plan), "exit": plan.exit is not None, "rule": 0, "setting": 0}
-    if plan.exit is not None and found:
-        place["setting"] = found[0].rules.index(plan.exit)
-    return place
+def _place(found: Sequence[RuleCurve], plan: Plan, full: float) -> dict[str, int]:
+    """Where the slider begins, rule and setting counted from 0: at the plan; without an exit rule, where the least work
+    loses a point at most."""
+    if not found:
+        return {"rule": 0, "setting": 0}
+    if plan.exit is not None:
+        return {"rule": 0, "setting": found[0].rules.index(plan.exit)}
+    settings = [(rule, setting) for rule, curve in enumerate(found) for setting in range(len(curve.points))]
+    points = {(rule, setting): found[rule].points[setting] for rule, setting in settings}
+    good = [at for at in settings if points[at]["score"] >= full - ALLOWED_DROP] or settings
+    rule, setting = min(good, key=lambda at: points[at]["flops"])
+    return {"rule": rule, "setting": setting}
 
 
 def _made(commands: Sequence[str], hashes: Mapping[str, str]) -> dict[str, Any]:

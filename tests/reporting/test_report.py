@@ -106,6 +106,15 @@ def test_a_bound_per_layer_is_a_line_of_its_own(tokenizer: Any) -> None:
     assert (first["points"][0]["layers"], first["points"][-1]["layers"]) == (4, 1) and len(first["points"]) > 10
 
 
+def test_without_a_plan_the_slider_begins_where_little_is_lost(tokenizer: Any) -> None:
+    model = adaptive("bert", tokenizer=tokenizer)
+    data = report(model, encoded("single_label", LENGTHS), **QUICK).data
+    place, all_points = data["plan"], [point for rule in data["rules"] for point in rule["points"]]
+    chosen = data["rules"][place["rule"]]["points"][place["setting"]]
+    good = [point for point in all_points if point["score"] >= data["full"]["score"] - 0.01]
+    assert not place["exit"] and chosen in good and chosen["flops"] == min(point["flops"] for point in good)
+
+
 def test_no_head_before_the_last_layer_means_no_rules(tokenizer: Any) -> None:
     model = adaptive("bert", tokenizer=tokenizer)
     model.drop_heads()

@@ -78,7 +78,8 @@ function sayMade() {
 function sayBench() {
   const { bench } = data, batches = Object.entries(bench.batches ?? {});
   $("bench-section").hidden = !batches.length;
-  $("bench-note").textContent = `Texts per second on ${bench.gpu ?? bench.cpu}, ${plural(bench.threads, "thread")}, ${bench.time} time.`;
+  const missing = Object.entries(bench.not_measured ?? {}).map(([name, reason]) => ` ${name} was not measured: ${reason}.`).join("");
+  $("bench-note").textContent = `Texts per second on ${bench.gpu ?? bench.cpu}, ${plural(bench.threads, "thread")}, ${bench.time} time; times the first, and the score where it was judged.${missing}`;
   $("bench").replaceChildren(...batches.map(([size, ways]) => {
     const most = Math.max(...Object.values(ways).map((one) => one.texts_per_second));
     const lines = Object.entries(ways).map(([name, one]) => {
@@ -86,7 +87,7 @@ function sayBench() {
       part.style.width = `${(100 * one.texts_per_second) / most}%`;
       part.style.background = name.endsWith(", plan") ? "var(--accent)" : "var(--quiet)";
       stack.append(part);
-      return element("div", { class: "group bench" }, element("span", {}, name), stack, element("span", { class: "says" }, `${one.texts_per_second.toFixed(0)} texts/s · ${one.times_transformers.toFixed(2)}×`));
+      return element("div", { class: "group bench" }, element("span", {}, name), stack, element("span", { class: "says" }, `${one.texts_per_second.toFixed(0)} texts/s · ${one.times_transformers.toFixed(2)}×${one.score == null ? "" : ` · ${percent(one.score, 1)} %`}`));
     });
     return element("div", {}, element("h3", {}, `Batches of ${size}`), ...lines);
   }));
