@@ -20,7 +20,8 @@ from paredown.reporting.curves import RuleCurve
 from paredown.route import Step
 from paredown.state import State
 
-MOST_CHARACTERS, MOST_TOKENS = 400, 200  # shown of a text
+MOST_ROWS = 200  # in all, of hard and easy ones
+MOST_CHARACTERS, MOST_OF_ANSWER, MOST_TOKENS = 400, 100, 200  # shown of a text
 MARKS = ("##", "Ġ", "▁", "</w>")  # that tokenizers put at the ends of tokens
 
 
@@ -34,8 +35,10 @@ class Examples:
     judged: Judged
 
     def of(self, curves: Sequence[RuleCurve], units: np.ndarray, many: int, scale: int) -> list[dict[str, Any]]:
-        """The hardest and the easiest of the units, `many` of both for every rule, by their mean layers over all
-        settings. `answers` are by rule: what a unit answers in each of its states."""
+        """The hardest and the easiest of the units, `many` of both for every rule, or as many as the page has room
+        for, by their mean layers over all settings. `answers` are by rule: of each state of a unit, which of the
+        things it `said`."""
+        many = min(many, max(MOST_ROWS // (2 * max(len(curves), 1)), 1))
         chosen: dict[int, dict[str, list[str]]] = {}
         for curve in curves:
             order = units[np.argsort(curve.layers[:, units].mean(0), kind="stable")]
@@ -45,8 +48,8 @@ class Examples:
         where = {int(unit): at for at, unit in enumerate(units)}
         full = self._at_full_depth(list(chosen))
         return [
-            {"unit": where[unit], "text": self.text(unit), "right": self.right(unit), "full": at_end, "answers": said}
-            for (unit, said), at_end in zip(chosen.items(), full, strict=True)
+            {"unit": where[unit], "text": self.text(unit), "right": self.right(unit), **_told(answers, at_end)}
+            for (unit, answers), at_end in zip(chosen.items(), full, strict=True)
         ]
 
     def _answers(self, curve: RuleCurve, units: list[int], scale: int) -> list[list[str]]:
@@ -136,6 +139,14 @@ def _layers_of_tokens(model: AdaptiveModel, plan: Plan, row: Encoded) -> list[in
     return surviving.layers
 
 
+def _told(answers: dict[str, list[str]], at_end: str) -> dict[str, Any]:
+    """Every answer once, that at full depth first, and by rule the numbers of those given."""
+    numbers = {
+        said: at for at, said in enumerate(dict.fromkeys([at_end, *(one for its in answers.values() for one in its)]))
+    }
+    return {"said": list(numbers), "answers": {rule: [numbers[one] for one in its] for rule, its in answers.items()}}
+
+
 def _plain(token: str | None) -> str:
     """A token without the marks of its tokenizer, which may not know it."""
     text = token or ""
@@ -144,13 +155,13 @@ def _plain(token: str | None) -> str:
     return text or "·"
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS].rstrip() + "…"
+def _cut(text: str, most: int = MOST_CHARACTERS) -> str:
+    return text if len(text) <= most else text[:most].rstrip() + "…"
 
 
 def _text(answer: Any) -> str:
     if isinstance(answer, float):
         return f"{answer:.4g}"
     if isinstance(answer, (list, tuple)):
-        return _cut(" ".join("·" if one is None else str(one) for one in answer)) or "none"
-    return _cut(str(answer)) or "no answer"
+        return _cut(" ".join("·" if one is None else str(one) for one in answer), MOST_OF_ANSWER) or "none"
+    return _cut(str(answer), MOST_OF_ANSWER) or "no answer"

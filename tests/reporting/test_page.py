@@ -218,3 +218,13 @@ def test_it_begins_as_the_system_has_it(browser: Page, html: Path) -> None:
     browser.open(html, dark=True)
     assert browser.run("document.documentElement.dataset.theme") == "dark"
     browser.close()
+
+
+def test_a_model_without_exits_has_a_page_too(browser: Page, tokenizer: Any, texts: list[Row], tmp_path: Path) -> None:
+    model = adaptive("bert", tokenizer=tokenizer, vocab_size=len(tokenizer))
+    model.drop_heads()
+    browser.open(report(model, texts, name="plain").save(tmp_path / "report.html"))
+    assert browser.problems == [] and not browser.run("document.getElementById('controls').checkVisibility()")
+    assert browser.run("document.querySelectorAll('#per-layer .bar').length") == 1
+    assert "full depth" in browser.run("document.getElementById('cost').textContent")
+    browser.close()

@@ -20,6 +20,7 @@ from paredown.evaluation.record import record
 from paredown.evaluation.replay import replay
 from paredown.registry import answers, exits
 from paredown.reporting import compact, report
+from paredown.reporting.curves import RuleCurve
 from tests.evaluation.made import encoded
 from tests.families import adaptive
 
@@ -129,6 +130,16 @@ def test_many_rows_are_drawn_from(tokenizer: Any, monkeypatch: Any) -> None:
     assert (data["kept"], data["units"]) == (25, 60)
     assert all(len(base64.b64decode(group["of"])) == 25 for group in data["groups"])
     assert all(0 <= row["unit"] < 25 for row in data["rows"])
+
+
+def test_there_is_room_for_many_units_of_deep_models() -> None:
+    chance = np.random.default_rng(0)
+    layers = np.sort(chance.integers(1, 25, (101, 20_000)), axis=0)[::-1].astype(float)
+    curves = [RuleCurve(str(rule), [], [], layers, chance.random((101, 20_000)).round(1)) for rule in range(3)]
+    scale = compact.layer_scale(24)
+    units = compact.kept_units(curves * 4, 20_000, scale)
+    assert 200 < len(units) < 5000
+    assert 4 * sum(len(text) for curve in curves for text in compact.packed(curve, units, scale).values()) < 1_700_000
 
 
 def test_dropped_tokens_are_counted_as_the_record_does(tokenizer: Any) -> None:

@@ -143,11 +143,11 @@ function drawRows(rule, setting, units) {
   known.sort((one, other) => other.layers - one.layers || other.work - one.work || one.unit - other.unit);
   const half = Math.ceil(known.length / 2);
   const line = (row) => {
-    const state = rule.state(row.unit, setting), answer = row.answers[rule.name][state - rule.starts[row.unit]], score = rule.scores[state] / 255;
+    const state = rule.state(row.unit, setting), answer = row.said[row.answers[rule.name][state - rule.starts[row.unit]]], score = rule.scores[state] / 255;
     const verdict = score > 0.995 ? "right" : score < 0.005 ? "wrong" : "";
     const said = element("p", { class: "says" }, `${plural(Number(row.layers.toFixed(1)), "layer")}: `, element("span", { class: verdict }, answer), verdict ? ` (${verdict})` : ` (scores ${percent(score, 0)} %)`);
     if (row.right) said.append(` · right: ${row.right}`);
-    if (row.full !== answer) said.append(` · at full depth: ${row.full}`);
+    if (row.said[0] !== answer) said.append(` · at full depth: ${row.said[0]}`);
     return element("li", {}, element("span", {}, row.text), said);
   };
   $("hardest").replaceChildren(...known.slice(0, half).map(line));
