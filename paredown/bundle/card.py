@@ -70,7 +70,7 @@ def _about(described: Description, config: dict[str, Any]) -> str:
     after, labels = described["heads"]["after"], [_plain(name) for name in (config.get("id2label") or {}).values()]
     exits = "a plan says which layers run"
     if after:
-        exits = f"it can answer after {len(after)} layers before the last, and a plan says which rows leave there"
+        exits = f"a head can answer after each of {len(after)} layers, and a plan says which rows leave where"
     shown = ", ".join(labels[:MOST_LABELS]) + (", …" if len(labels) > MOST_LABELS else "")
     named = f" Labels: {shown}." if len(labels) > 1 else ""
     return f"A Hugging Face encoder that spends compute only where it is needed, made with `paredown`: {exits}.{named}"
@@ -102,12 +102,12 @@ def _scores(scores: Any) -> list[str]:
         for name, which in rows if worth["plan"] != "full depth" else rows[:1]:
             score, layers, flops, times = (worth[which + one] for one in ("score", "layers", "flops", "flops_speedup"))
             lines.append(f"| {name} | {100 * score:.2f} | {layers:.2f} | {flops / 1e6:,.1f} | {times:.2f}× |")
-        found.append(f"## Scores\n\n{_plain(worth['metric'])} on {worth['rows']:,} dev rows:\n\n" + "\n".join(lines))
+        found.append(f"{_plain(worth['metric'])} on {worth['rows']:,} dev rows:\n\n" + "\n".join(lines))
     if by_layer := (scores or {}).get("per_layer"):
         lines = [f"| layers run | {_plain(scores['metric'])} (%) |", "|---:|---:|"]
         lines += [f"| {layers} | {100 * score:.2f} |" for layers, score in by_layer.items()]
-        found.append("If all rows leave after a layer:\n\n" + "\n".join(lines))
-    return found
+        found.append("If all dev rows leave after a layer:\n\n" + "\n".join(lines))
+    return ["## Scores", *found] if found else []
 
 
 def _use() -> str:
