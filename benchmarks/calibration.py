@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.early_exit import machine, repeatable_command
+from benchmarks.early_exit import repeatable_command
 from paredown.calibration import Promise, Risk
 from paredown.calibration.calibrating import Search
 from paredown.calibration.judged import Judged, Outlook
@@ -34,6 +34,7 @@ from paredown.errors import CannotPromise
 from paredown.evaluation import sweep
 from paredown.evaluation.replay import certainties
 from paredown.evaluation.report import fitting_rules
+from paredown.system.machine import machine
 
 LEVEL, SELECTION, LEARNED = 0.05, 0.35, 20  # draws on which ways to learn bounds are compared
 PRICES = tuple(2.0 ** (step / 2) for step in range(-2, 19))  # of a lost unit, in passes at full depth

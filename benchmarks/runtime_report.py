@@ -1,4 +1,4 @@
-"""Writes the figures of docs/runtime.md from benchmarks/gpu.json and benchmarks/cpu*.json, and their picture.
+"""Writes the figures of docs/runtime.md from benchmarks/gpu.json, cpu*.json and real_*.json, and their picture.
 
 python -m benchmarks.runtime_report
 """
@@ -16,6 +16,7 @@ BATCHES = (1, 8, 32, 128, 512, 2048)
 TEXTS = ("SST-2-like", "IMDb-like")
 STAGES = [f"gte-small, SST-2-like, batch 64, {stage}" for stage in ("finetune", "self_distill", "joint")]
 PLAIN, USUAL, COMPILED = "32 bits", "bf16, no waiting, graphs", "bf16, no waiting, graphs, compiled"
+RUNTIMES = ("torch", "transformers", "onnxruntime", "openvino", "nncf", "ctranslate2")
 WAYS = ("transformers", "full depth", "exits", "exits, pooled")
 
 
@@ -95,6 +96,31 @@ def training(found: dict[str, Any]) -> str:
     head = ["milliseconds of a step", f"{PLAIN}, before", PLAIN, "bf16", "bf16 and graphs, as it is", "compiled too"]
     about = f"{found['device']}, random weights of that size, torch {found['torch']}: `{found['command']}`."
     return f"{table([*head, 'GPU busy'], lines)}\n\n{filled(about)}"
+
+
+def real(results: dict[str, dict[str, Any]]) -> str:
+    """Trained bundles, by their names."""
+    parts = []
+    for name, found in results.items():
+        lines = [
+            [
+                way,
+                f"{facts['texts_per_second']:,.1f}",
+                f"{facts['times_transformers']:.2f}",
+                f"{100 * facts['score']:.2f} %",
+                f"{facts['points_lost']:.2f}" + ("" if facts["counts"] else " (too many)"),
+                f"{facts['efficiency']:.2f} of {facts['fewer_flops']:.2f}" if "efficiency" in facts else "",
+            ]
+            for way, facts in found["ways"].items()
+        ]
+        head = [f"{name}, {found['rows']} rows", "texts/s", "x transformers", "accuracy", "points lost", "efficiency"]
+        versions = ", ".join(f"{package} {found[package]}" for package in RUNTIMES if package in found)
+        about = f"""{found["device"]} ({", ".join(found["flags"])}), batches of {found["batch_size"]}, {found["tokens"]}
+            tokens on average, plan: {found["plan"]}, our int8 by {found["int8_kernel"]}, {versions}:
+            `{found["command"]}`."""
+        missing = [f"{way} was not measured: {reason}." for way, reason in found["not_measured"].items()]
+        parts += [table(head, lines), filled(" ".join([about, *missing]))]
+    return "\n\n".join(parts)
 
 
 def picture(found: dict[str, Any], path: Path) -> None:

@@ -122,6 +122,7 @@ class Bench:
         self.rivals = [RIVALS[name] for name in RIVALS if name in asked]
         self.ways: dict[str, Way] = {}
         self._warm = list(calibration[:ROUND])
+        self._kernel: str | None = None  # of our int8
         with _as_it_was(model):
             for rival in self.rivals:
                 way = self.ways[rival.name] = Way(rival.name, why_not=rival.why_not(model.device) or "")
@@ -144,7 +145,7 @@ class Bench:
     def facts(self) -> dict[str, Any]:
         """What the figures depend on."""
         packages = [name for rival in self.rivals for name in rival.packages if rival.name not in self.missing]
-        return machine(self.model.device, list(dict.fromkeys(packages)))
+        return machine(self.model.device, list(dict.fromkeys(packages))) | {"int8_kernel": self._kernel}
 
     def run(self, course: Course, cpu_time: bool = False) -> dict[str, dict[str, Any]]:
         """The facts of every way that could be measured, by its name."""
@@ -190,6 +191,8 @@ class Bench:
 
     def _own(self, runtime: str) -> list[Answer]:
         self.model.use(runtime)
+        kernel = getattr(self.model.backend, "kernel", None)
+        self._kernel = kernel.name if kernel is not None else self._kernel
         return [answering(self.model, plan) for plan in self.own_plans.values()]
 
     def _figures(self, way: Way, times: Times, beside: Times) -> dict[str, Any]:

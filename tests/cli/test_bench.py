@@ -59,7 +59,7 @@ def test_measures_every_way(bundle: Path, texts: Path, tmp_path: Path, capsys: A
     assert main(["bench", str(bundle), str(texts), *words, "-o", str(out), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found == json.loads(out.read_text()) and found["time"] == "wall" and found["metric"] == "accuracy"
-    assert {"cpu", "flags", "threads", "torch", "transformers"} <= set(found)
+    assert {"cpu", "flags", "threads", "torch", "transformers", "int8_kernel"} <= set(found)
     assert set(found["not_measured"]) - {"int8, full depth", "int8, plan"} == {"broken", "absent"}
     assert found["not_measured"]["broken"] == "RuntimeError: its converter knows no such layer"
     for ways in found["batches"].values():
