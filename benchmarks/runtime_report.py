@@ -142,7 +142,11 @@ def main() -> None:
     results = [json.loads(path.read_text()) for path in sorted(HERE.glob("cpu*.json")) if path.stem != "cpu_kernels"]
     made = {"predict": predict, "training": training}
     others = {name: of(json.loads((HERE / f"{name}.json").read_text())) for name, of in made.items()}
-    PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), gpu=gpu(found), cpu=cpu(results), **others), encoding="utf-8")
+    trained = {
+        path.stem.removeprefix("real_"): json.loads(path.read_text()) for path in sorted(HERE.glob("real_*.json"))
+    }
+    slots = {"gpu": gpu(found), "cpu": cpu(results), "real": real(trained), **others}
+    PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), **slots), encoding="utf-8")
     picture(found, DOCS / "runtime.png")
 
 
