@@ -216,7 +216,7 @@ def test_adoption_looks_in_full_precision(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(probing, "_check_encoder", look)
     torch.set_float32_matmul_precision("high")
     try:
-        adaptive("bert")
+        AdaptiveModel(tiny("bert"), None, answers.make("single_label"))
         assert torch.get_float32_matmul_precision() == "high"
     finally:
         torch.set_float32_matmul_precision("highest")
