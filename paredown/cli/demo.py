@@ -90,9 +90,11 @@ def demo(
     settings: dict[str, Any] = {"max_length": LENGTH, "cpu": device == "cpu", "progress": not as_json}
     run(adaptive, recipe, learnt, rows["dev"], output=there, **settings)
     bundle = there / "model"
+    people.print(f"certifying a plan on {len(unseen):,} sentences …", highlight=False)
     certifying = Certifying(_promise(adaptive), adaptive.encode(unseen, LENGTH), metric_for(adaptive.kind))
     _, certified, why_not = certifying.certify(bundle, adaptive.device)
     adaptive = AdaptiveModel.from_pretrained(bundle).to(adaptive.device)
+    people.print("scoring and timing it on test rows, and writing the page …", highlight=False)
     evaluation = evaluate(adaptive, rows["test"], timed_batches=(1, 32))
     evaluation.save(output / "evaluation")
     page = report(adaptive, rows["test"], name=bundle.parent.parent.name).save(output / "report.html")
