@@ -184,4 +184,4 @@ def test_two_checkpoints_are_kept_with_the_best_they_name(tmp_path: Path) -> Non
 def test_nothing_is_pickled(tmp_path: Path) -> None:
     run(tmp_path, [short("fastbert")])
     endings = {path.suffix for path in tmp_path.rglob("*") if path.is_file()}
-    assert endings <= {".safetensors", ".json", ".txt"}
+    assert endings <= {".safetensors", ".json", ".txt", ".md"}
