@@ -21,7 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.early_exit import repeatable_command
 from benchmarks.pages import DOCS, filled, put, table
 
 TURNS, ROUNDS, CALLS = 5, 9, 60
@@ -133,7 +132,8 @@ def main() -> None:
     if args.one:
         print(json.dumps(of_this_tree()))
         return
-    from paredown.system.machine import machine  # the commit before has none
+    from benchmarks.early_exit import repeatable_command  # the commit before has not what these need
+    from paredown.system.machine import machine
 
     trees = {"now": Path(__file__).parent.parent} | ({"before": args.before} if args.before else {})
     found: dict[str, Any] = {
