@@ -155,6 +155,8 @@ def cautions(files: list[dict], found: Found) -> list[str]:
         an early policy before the first too, so that rows that leave early have seen few tokens.""",
         """**Former gates**: as they were when seed 1 was run, with a target for each choice and nothing left to chance,
         and "dense" before every other layer. This version has one target for all choices, and chance that fades.""",
+        """**Imitation on SQuAD**: the divergences of start and end were averaged when these runs were made. This
+        version sums them, as TR-BERT does, so that imitation counts twice as much beside labels and price.""",
         f"""**Scores**: test accuracy on IMDb and 20 Newsgroups (by-date split, headers kept), rows cut at 512 tokens;
         official F1 on the whole dev set of SQuAD 1.1, windows of 384 tokens. SQuAD has {squad_rows(found)} questions to
         learn from.""",

@@ -110,6 +110,27 @@ def test_being_wrong_is_half_the_answer_and_half_the_sentences() -> None:
     assert SUPPORTED.wrong(logits, torch.tensor(rows)).flatten().tolist() == [0.0, 0.25, 0.5, 0.25]
 
 
+def divergence(student: Tensor, teacher: Tensor) -> Tensor:
+    """KL(teacher || student) of logits [rows, classes], mean over the rows."""
+    return F.kl_div(student.log_softmax(-1), teacher.log_softmax(-1), reduction="batchmean", log_target=True)
+
+
+def test_imitation_sums_start_and_end_as_published() -> None:
+    student, teacher = random_logits(3, 2), random_logits(3, 2, seed=1)
+    start, end = (divergence(student[..., item] / 2, teacher[..., item] / 2) for item in (0, 1))
+    found = SPAN.distill(student, teacher, torch.ones(3, TOKENS), temperature=2.0)
+    torch.testing.assert_close(found, 2.0**2 * (start + end))
+
+
+def test_imitation_sums_the_parts_of_a_supported_span_as_published() -> None:
+    student, teacher, answer_mask = random_logits(3, 6), random_logits(3, 6, seed=1), masks(3, [2, 6])
+    where = SPAN.distill(student[..., :2], teacher[..., :2], answer_mask[..., 0])
+    what = divergence(student[:, 0, 2:5], teacher[:, 0, 2:5])
+    yes = (logits[:, [2, 6], 5].flatten() for logits in (student, teacher))
+    support = divergence(*(torch.stack([torch.zeros_like(logit), logit], -1) for logit in yes))
+    torch.testing.assert_close(SUPPORTED.distill(student, teacher, answer_mask), where + what + support)
+
+
 def test_imitation_looks_at_sentences_alone() -> None:
     student, teacher, answer_mask = random_logits(3, 6), random_logits(3, 6, seed=1), masks(3, [2, 6])
     assert SUPPORTED.distill(teacher, teacher, answer_mask).item() == pytest.approx(0, abs=1e-6)

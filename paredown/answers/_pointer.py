@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paredown.answers._kind import RULED_OUT, Kind, refuse_smoothing
+from paredown.answers._kind import RULED_OUT, Direction, Kind, divergence, refuse_smoothing
 from paredown.answers._length import check_length, longest_row
 
 
@@ -49,6 +49,10 @@ class Pointer(Kind):
 
     def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:
         return share_wrong(self.predicted(logits), labels)
+
+    def distance(self, student: Tensor, teacher: Tensor, mask: Tensor, direction: Direction) -> Tensor:
+        """The items' divergences are summed, as in TR-BERT; only the labels' loss is a mean of start and end."""
+        return divergence(self.log_probs(student), self.log_probs(teacher), direction).sum(1).mean()
 
 
 def surprise(log_probs: Tensor, positions: Tensor) -> Tensor:
