@@ -221,6 +221,10 @@ class State(ABC):
     def drop(self: S, keep: Tensor) -> S:
         """Only the tokens where `keep` […] is True go on; the others keep their last state, parked."""
 
+    def detach_dropped(self: S) -> S:
+        """The same, but no gradient reaches the last states of tokens that were dropped."""
+        return self if self.parked is None else self._but(parked=self.parked.detach())
+
     @abstractmethod
     def tokens(self, all: bool = False) -> Tokens:
         """The tokens that are left, or all that came, each with its last state."""

@@ -17,9 +17,10 @@ from paredown.errors import BadSetting
 from paredown.methods import SelfDistill, TokenPolicy
 from paredown.methods._stage import Progress
 from paredown.methods._targets import PRICE, keep_for, spans
-from paredown.methods.token_policy import ALPHAS
+from paredown.methods.token_policy import PUBLISHED
 from paredown.methods.token_policy.importance import importance, rank
 from paredown.methods.token_policy.sampling import Draw, draw, guided, in_use, repeated
+from paredown.model import Reading
 from paredown.registry import methods
 from paredown.state import State
 from paredown.training import train
@@ -107,13 +108,14 @@ def test_the_policy_gradient_is_that_of_the_expected_reward() -> None:
 
 
 def test_the_length_penalty_and_advantages_by_hand() -> None:
-    """Two rows of 10 and 5 tokens in a batch 12 wide, two samples each, two selectors."""
+    """Two rows of 10 and 5 tokens, two samples each, two selectors; rows may have 16 tokens."""
     trace = Trace({}, {}, torch.zeros(4, 3), torch.ones(4, 12), 3)
     kept, length = torch.tensor([[8, 4], [5, 1], [6, 2], [3, 1]]), torch.tensor([10, 5, 10, 5])
     surprise = torch.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
-    drawn = Draw(trace, surprise, kept, length, 12)
+    drawn = Draw(trace, surprise, kept, length)
     losses = torch.tensor([0.1, 0.2, 0.5, 0.4])
     model, data = made(TokenPolicy()), labelled([10, 5])
+    model.reading = Reading(max_length=16)
 
     def loss(**settings: Any) -> float:
         method = TokenPolicy(samples=2, **settings)
@@ -122,8 +124,10 @@ def test_the_length_penalty_and_advantages_by_hand() -> None:
     # Shares (0.8 + 0.4) / 2, (1 + 0.2) / 2, (0.6 + 0.2) / 2, (0.6 + 0.2) / 2 make rewards -1.3, -1.4, -1.3, -1.2;
     # the rows' means are -1.3 and -1.3, so the advantages are 0, -0.1, 0, 0.1.
     assert loss() == pytest.approx((-0.1 * 2 + 0.1 * 4) / 4, abs=1e-6)
-    # Of 12 padded positions: rewards -1.1, -0.7, -7/6, -11/15.
-    assert loss(penalty="published") == pytest.approx((1 / 30 * (1 - 3) + 1 / 60 * (2 - 4)) / 4, abs=1e-6)
+    # Of 16 tokens, however wide the batch is: rewards -0.85, -0.575, -1, -0.65.
+    published = pytest.approx((0.075 * (1 - 3) + 0.0375 * (2 - 4)) / 4, abs=1e-6)
+    assert loss(penalty="published") == loss(preset="imdb") == published
+    assert loss(preset="imdb", penalty="real") == loss()
 
 
 def test_samples_are_rows_again_and_forced_tokens_do_not_count() -> None:
@@ -147,7 +151,7 @@ def test_samples_of_a_question_are_questions_and_share_its_reward() -> None:
     kept, length = torch.tensor([[2], [4], [3], [6], [9]] * 2), torch.tensor([4, 4, 12, 12, 12] * 2)
     surprise = torch.tensor([1.0, 2.0, 1.0, 2.0, 3.0, 3.0, 4.0, 4.0, 5.0, 6.0])
     trace = Trace({}, {}, torch.zeros(4, 3), drawn.trace.answer_mask[:4], 3)
-    by_hand, losses = Draw(trace, surprise, kept, length, 12), torch.tensor([0.1, 0.2, 0.5, 0.4])
+    by_hand, losses = Draw(trace, surprise, kept, length), torch.tensor([0.1, 0.2, 0.5, 0.4])
     found = TokenPolicy(samples=2)._reinforce(model, data, by_hand, losses, 1.0, Progress(0, 1))
     # Both samples keep as much, so the losses alone decide: advantages 0.2, 0.1, -0.2, -0.1; surprises 1.5, 2, 3.5, 5.
     assert found.item() == pytest.approx((0.2 * (1.5 - 3.5) + 0.1 * (2 - 5)) / 4)
@@ -213,11 +217,32 @@ def test_published_prices() -> None:
     assert TokenPolicy(preset="hotpotqa").alphas == (0.1, 4.0) and TokenPolicy(preset="yelp_f").alphas == (2.0, 0.5)
     assert TokenPolicy(preset="race", alpha=3.0).alphas == (3.0, 3.0)
     assert TokenPolicy(preset="race", joint_alpha=3.0).alphas == (0.5, 3.0)
-    assert methods.parse("trbert:preset=squad").alphas == (5.0, 5.0) and len(ALPHAS) == 10
+    assert methods.parse("trbert:preset=squad").alphas == (5.0, 5.0) and len(PUBLISHED) == 10
+
+
+def test_the_alias_is_as_published() -> None:
     published: Any = methods.make("trbert")
-    assert (published.samples, published.guide_rate, published.selector_size) == (8, 0.5, 32)
+    assert (published.samples, published.guided_share, published.selector_size) == (8, 0.5, 32)
     assert (published.epochs, published.policy_epochs, published.joint_epochs) == (5.0, 3.0, 3.0)
     assert (published.lr, published.selector_lr, published.joint_lr, published.weight_decay) == (3e-5, 3e-5, 3e-5, 0.0)
+    assert (published.penalty, published.detach_dropped, published.temperature) == ("published", True, 1.0)
+    assert methods.parse("trbert:preset=squad").guided_share == 0.2 != TokenPolicy().guided_share
+    assert methods.parse("trbert:preset=squad,guide_rate=0.3").guided_share == 0.3
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_dropped_tokens_answer_and_teach_the_encoder_unless_detached(detach: bool) -> None:
+    """The answers are the same; as published, what was dropped teaches the classifier alone."""
+    model, data = adaptive("bert", "token_label", head=None), batch(99, [6, 9])
+    TokenPolicy(select_before=(2,)).grow(model)
+    with torch.no_grad():
+        model.get_parameter("selectors.2.out.bias").fill_(-30.0)  # only the first token stays
+    drawn = draw(model, data, 2, detach_dropped=detach)
+    assert drawn.kept.tolist() == [[1]] * 4
+    torch.testing.assert_close(drawn.trace.final, draw(model, data, 2).trace.final)
+    drawn.trace.final[:, 1:].sum().backward()
+    moved = {name for name, value in model.named_parameters() if value.grad is not None and value.grad.any()}
+    assert {name.split(".")[1] for name in moved} == ({"classifier"} if detach else {"classifier", "bert"})
 
 
 def test_a_speedup_is_a_share_of_the_tokens() -> None:
@@ -291,7 +316,8 @@ def test_exits_learn_along_and_a_bundle_remembers_all(tmp_path: Path) -> None:
         ({"samples": 1}, "at least 2"),
         ({"guide_rate": 1.5}, "guide_rate"),
         ({"policy_epochs": 0, "joint_epochs": 0}, "no selector would learn"),
-        ({"penalty": "published", "target_keep": 0.4}, "leave penalty at real"),
+        ({"penalty": "published", "target_keep": 0.4}, "needs penalty=real"),
+        ({"preset": "imdb", "target_speedup": 2.0}, "needs penalty=real"),
     ],
 )
 def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:

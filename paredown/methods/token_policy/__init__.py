@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,17 +21,28 @@ from paredown.registry import methods
 Preset = Literal[
     "squad", "newsqa", "naturalqa", "race", "yelp_f", "20news", "imdb", "hotpotqa", "triviaqa", "hyperpartisan"
 ]
-ALPHAS: dict[str, tuple[float, float]] = {  # as published: while selectors learn alone, and in the joint stage
-    "squad": (5.0, 5.0),
-    "newsqa": (3.0, 5.0),
-    "naturalqa": (2.0, 2.0),
-    "race": (0.5, 0.1),
-    "yelp_f": (2.0, 0.5),
-    "20news": (1.0, 1.0),
-    "imdb": (1.0, 1.0),
-    "hotpotqa": (0.1, 4.0),
-    "triviaqa": (0.5, 1.0),
-    "hyperpartisan": (0.01, 0.01),
+
+
+class Published(NamedTuple):
+    """What TR-BERT's repository sets for one data set."""
+
+    alpha: float
+    joint_alpha: float
+    guide_rate: float
+
+
+UNTUNED = Published(1.0, 1.0, 0.5)
+PUBLISHED = {
+    "squad": Published(5.0, 5.0, 0.2),
+    "newsqa": Published(3.0, 5.0, 0.2),
+    "naturalqa": Published(2.0, 2.0, 0.2),
+    "race": Published(0.5, 0.1, 0.5),
+    "yelp_f": Published(2.0, 0.5, 0.5),
+    "20news": Published(1.0, 1.0, 0.5),
+    "imdb": Published(1.0, 1.0, 0.5),
+    "hotpotqa": Published(0.1, 4.0, 0.5),
+    "triviaqa": Published(0.5, 1.0, 0.2),
+    "hyperpartisan": Published(0.01, 0.01, 0.5),
 }
 
 
@@ -44,20 +55,24 @@ class TokenPolicy(TokenRecipe):
     joint_epochs: float = 3.0  # everything together
     joint_lr: float = 2e-5
     samples: int = 8  # trajectories per row and step
-    guide_rate: float = 0.5  # share of the policy's steps in which one of them keeps the most important tokens
+    # Share of the policy's steps in which one of them keeps the most important tokens; None: the preset's, else 0.5.
+    guide_rate: float | None = None
     alpha: float | None = None  # price of keeping all tokens, in units of the loss; None: the preset's, else 1
     joint_alpha: float | None = None  # the same in the joint stage; None: the preset's, else as before
-    preset: Preset | None = None  # a data set whose published prices are taken
-    penalty: Literal["real", "published"] = "real"  # kept tokens as a share of the row's own; published: of the padded
+    preset: Preset | None = None  # a data set whose published prices, penalty and guide rate are taken
+    # Kept tokens as a share of the row's own (real) or of the longest row there may be (published, as the original pads
+    # every row to it); None: published with a preset, else real.
+    penalty: Literal["real", "published"] | None = None
+    detach_dropped: bool = False  # no gradient reaches the last state of a dropped token, where those answer too
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.samples < 2:
             raise BadSetting(f"{self.name}: a sample is judged by the others of its row, so at least 2 are needed")
-        if not 0 <= self.guide_rate <= 1:
+        if self.guide_rate is not None and not 0 <= self.guide_rate <= 1:
             raise BadSetting(f"{self.name}: guide_rate must lie in 0..1, not {self.guide_rate:g}")
-        if self.penalty == "published" and (self.target_keep or self.target_speedup):
-            raise BadSetting(f"{self.name}: a target is a share of the row's own tokens; leave penalty at real")
+        if self._published_penalty and (self.target_keep or self.target_speedup):
+            raise BadSetting(f"{self.name}: a target is a share of the row's own tokens; it needs penalty=real")
         if not (self.policy_epochs or self.joint_epochs):
             raise BadSetting(
                 f"{self.name}: without policy_epochs and joint_epochs no selector would learn what to keep"
@@ -82,10 +97,22 @@ class TokenPolicy(TokenRecipe):
     @property
     def alphas(self) -> tuple[float, float]:
         """The price while selectors learn alone, and in the joint stage."""
-        policy, joint = ALPHAS.get(self.preset or "", (1.0, None))
-        policy = policy if self.alpha is None else self.alpha
-        chosen = (self.joint_alpha, joint if self.alpha is None else None, policy)
-        return policy, next(value for value in chosen if value is not None)
+        policy = self._published.alpha if self.alpha is None else self.alpha
+        joint = self._published.joint_alpha if self.alpha is None else self.alpha
+        return policy, joint if self.joint_alpha is None else self.joint_alpha
+
+    @property
+    def guided_share(self) -> float:
+        """The share of the policy's steps that are guided."""
+        return self._published.guide_rate if self.guide_rate is None else self.guide_rate
+
+    @property
+    def _published(self) -> Published:
+        return PUBLISHED.get(self.preset or "", UNTUNED)
+
+    @property
+    def _published_penalty(self) -> bool:
+        return self.preset is not None if self.penalty is None else self.penalty == "published"
 
     # Losses
 
@@ -102,14 +129,15 @@ class TokenPolicy(TokenRecipe):
         return torch.stack(losses).sum()
 
     def _policy(self, model: AdaptiveModel, batch: Batch, progress: Progress) -> Tensor:
-        guide = progress.step < self.guide_rate * progress.steps
+        guide = progress.step < self.guided_share * progress.steps
         scores = importance(model, batch, self.task_loss)[0] if guide else None
         drawn = draw(model, batch, self.samples, scores)
         losses = self.row_losses(model, drawn.trace, repeated(batch, self.samples), None)
         return self._reinforce(model, batch, drawn, losses, self.alphas[0], progress)
 
     def _joint(self, model: AdaptiveModel, batch: Batch, progress: Progress) -> Tensor:
-        drawn, many = draw(model, batch, self.samples), repeated(batch, self.samples)
+        drawn = draw(model, batch, self.samples, detach_dropped=self.detach_dropped)
+        many = repeated(batch, self.samples)
         taught = None
         if self.learns_from == "teacher":
             taught = repeated({"answers": teacher_logits(model, batch)}, self.samples)["answers"]
@@ -129,7 +157,7 @@ class TokenPolicy(TokenRecipe):
         """Choices of samples that did better than others of their row become likelier, those of worse ones less."""
         keep, price, steering = self.keep(model), losses.new_tensor(alpha), losses.new_zeros(())
         averaged, mask = model.kind.averaged, drawn.trace.answer_mask
-        shares = averaged(self.shares(drawn), mask)
+        shares = averaged(self._shares(model, drawn), mask)
         share = shares.mean(1)
         if keep is not None:
             span = losses.new_tensor(spans(model))
@@ -141,14 +169,25 @@ class TokenPolicy(TokenRecipe):
         better = drawn.advantage(-losses - price * share, self.samples)
         return (better * averaged(drawn.surprise, mask)).mean() + steering
 
-    def shares(self, drawn: Draw) -> Tensor:
+    def _shares(self, model: AdaptiveModel, drawn: Draw) -> Tensor:
         """[samples * rows, selectors] tokens kept, as a share."""
-        whole = drawn.length if self.penalty == "real" else torch.full_like(drawn.length, drawn.width)
-        return drawn.kept / whole.unsqueeze(1)
+        if self._published_penalty:
+            return drawn.kept / model.kind.row_length(model)
+        return drawn.kept / drawn.length.unsqueeze(1)
 
 
 def _chooses(name: str) -> bool:
     return name.startswith("selectors.")
 
 
-methods.alias("trbert", "token_policy", epochs=5.0, lr=3e-5, selector_lr=3e-5, joint_lr=3e-5, weight_decay=0.0)
+methods.alias(
+    "trbert",
+    "token_policy",
+    epochs=5.0,
+    lr=3e-5,
+    selector_lr=3e-5,
+    joint_lr=3e-5,
+    weight_decay=0.0,
+    penalty="published",
+    detach_dropped=True,
+)

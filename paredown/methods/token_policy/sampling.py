@@ -27,7 +27,6 @@ class Draw:
     )
     kept: Tensor  # [samples * rows, selectors] tokens that were left
     length: Tensor  # [samples * rows] tokens there were
-    width: int  # tokens of the padded batch
 
     def advantage(self, reward: Tensor, samples: int) -> Tensor:
         """[samples * questions] how much better a sample did than the mean of its question's samples."""
@@ -35,13 +34,19 @@ class Draw:
         return (each - each.mean(0)).flatten()
 
 
-def draw(model: AdaptiveModel, batch: Batch, samples: int, scores: dict[int, Tensor] | None = None) -> Draw:
+def draw(
+    model: AdaptiveModel,
+    batch: Batch,
+    samples: int,
+    scores: dict[int, Tensor] | None = None,
+    detach_dropped: bool = False,
+) -> Draw:
     """Run every row `samples` times. With `scores` of importance by layer, the first time is guided by them."""
     many = repeated(batch, samples)
-    chance = Chance(model, scores)
+    chance = Chance(model, scores, detach_dropped)
     trace = model.trace(many, observer=chance)
-    length, width = many["attention_mask"].sum(1), many["attention_mask"].shape[1]
-    return Draw(trace, torch.stack(chance.surprise).sum(0), torch.stack(chance.kept, 1), length, width)
+    length = many["attention_mask"].sum(1)
+    return Draw(trace, torch.stack(chance.surprise).sum(0), torch.stack(chance.kept, 1), length)
 
 
 class Chance(Observer):
@@ -49,8 +54,8 @@ class Chance(Observer):
 
     drops_tokens = True
 
-    def __init__(self, model: AdaptiveModel, scores: dict[int, Tensor] | None = None):
-        self.model, self.scores = model, scores
+    def __init__(self, model: AdaptiveModel, scores: dict[int, Tensor] | None = None, detach_dropped: bool = False):
+        self.model, self.scores, self.detach_dropped = model, scores, detach_dropped
         self.surprise: list[Tensor] = []
         self.kept: list[Tensor] = []
 
@@ -67,7 +72,7 @@ class Chance(Observer):
         self.surprise.append(unlikely.sum(1) / free.sum(1).clamp(min=1))
         state = state.drop(keep)
         self.kept.append(state.lengths())
-        return state
+        return state.detach_dropped() if self.detach_dropped else state
 
 
 @torch.no_grad()
