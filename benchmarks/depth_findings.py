@@ -39,12 +39,12 @@ def answer(theseus: dict, elastic: dict) -> str:
     without = [f"{macro(row, 'cola'):.1f}" for row in (pairs[0][1], pairs[0][0])]
     changes = spoken([f"on {NAMES[task]} by {extremes(elastic, task)}" for task in CHANCE])
     return filled(
-        f"""All 12 layers score {macro(found[BEFORE]):.1f} on average over {len(NAMES)} GLUE tasks; `theseus` scores
-        {ours}, fine-tuning as many first layers {plain}. Without CoLA the {deepest} layers score {without[0]} by
-        `theseus` and {without[1]} fine-tuned. A short pre-training with an exit after every layer, `elastic_pretrain`,
-        changes the exits {changes}. All are dev scores of {theseus["encoder"]}, median of
-        {len({run["seed"] for run in theseus["runs"]})} seeds for `theseus`, mean of {seeds_of(elastic)} for the
-        pre-training; the best epoch was chosen on the same dev rows."""
+        f"""All 12 layers score {macro(found[BEFORE]):.1f} on average over {len(NAMES)} GLUE tasks; `module_replacing`
+        scores {ours}, fine-tuning as many first layers {plain}. Without CoLA the {deepest} layers score {without[0]} by
+        `module_replacing` and {without[1]} fine-tuned. A short pre-training with an exit after every layer,
+        `elastic_pretrain`, changes the exits {changes}. All are dev scores of {theseus["encoder"]}, median of
+        {len({run["seed"] for run in theseus["runs"]})} seeds for `module_replacing`, mean of {seeds_of(elastic)} for
+        the pre-training; the best epoch was chosen on the same dev rows."""
     )
 
 

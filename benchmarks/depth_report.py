@@ -29,7 +29,7 @@ from benchmarks.pages import DOCS, ROOT, error, filled, how_made, machine, spoke
 SCRIPT = "python -m benchmarks.depth_report"
 PAGE = DOCS / "depth.md"
 PICTURES = [DOCS / f"depth_{name}.png" for name in ("theseus", "pretraining")]
-CARDS = [ROOT / "paredown" / "methods" / name / "README.md" for name in ("theseus", "elastic_pretrain")]
+CARDS = [ROOT / "paredown" / "methods" / name / "README.md" for name in ("module_replacing", "elastic_pretrain")]
 
 
 # The page
@@ -59,7 +59,8 @@ def of_theseus(theseus: dict) -> str:
     seeds = len({run["seed"] for run in theseus["runs"]})
     return f"""## Theseus: twelve layers into {spoken(depths(found))}
 
-`theseus` trains fewer layers to take the places of all. Dev scores, median of {seeds} seeds:
+`module_replacing` trains fewer layers to take the places of all: BERT-of-Theseus, with settings of ours, which are not
+those of its alias `theseus`. Dev scores, median of {seeds} seeds:
 
 {table(["", *NAMES.values(), "macro", "kept, %", "macro without STS-B", "kept, %"], theseus_lines(found))}
 
@@ -139,6 +140,8 @@ def cautions(theseus: dict, elastic: dict) -> list[str]:
             f"{theseus['precision']} in training",
             "Up to 16 runs shared it, so times are no measure of speed.",
         ),
+        """**Names**: when these runs were made, `module_replacing` was called `theseus`, which now is the alias with the
+        published settings. The results carry the present name; the settings are those that were run.""",
         """**Scores**: GLUE's own dev sets. For Theseus as in its paper: Matthews correlation (CoLA), mean of accuracy
         and F1 (MRPC), mean of Pearson and Spearman (STS-B), else accuracy. For pre-training accuracy throughout.""",
         """**Chosen on dev rows**: the weights of the best epoch of a stage, for all alike. Scores are therefore a
@@ -207,7 +210,7 @@ SLOT = re.compile(r"(<!-- depth -->\n).*?(<!-- end -->)", re.DOTALL)
 
 def card(text: str, theseus: dict, elastic: dict) -> str:
     """A card with its table of figures brought up to date."""
-    made = theseus_card if text.startswith("# theseus\n") else elastic_card
+    made = theseus_card if text.startswith("# module_replacing\n") else elastic_card
     return SLOT.sub(lambda match: match[1] + made(theseus, elastic) + "\n" + match[2], text)
 
 

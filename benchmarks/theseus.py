@@ -42,7 +42,7 @@ TASKS = {
 }
 SHARE = 0.8  # of the epochs of a variant that are spent replacing; the rest is for the successors alone
 PREDECESSOR = "predecessor"
-THESEUS = "theseus:epochs=0,into={layers},batch_size={batch_size}"
+REPLACING = "module_replacing:epochs=0,into={layers},batch_size={batch_size}"
 VARIANTS: dict[str, dict[str, Any]] = {
     "first {layers} layers": {"depth": True},
     "first {layers} layers, distilled": {"depth": True, "distill": True},
@@ -151,7 +151,7 @@ def job(task: str, seed: int, variant: str, layers: int = 12) -> dict:
         return facts | {"method": f"{plain},epochs={tuning.epochs}", **{"distill": False, **kind}}
     epochs = f",replacing_epochs={SHARE * tuning.epochs:g},successor_epochs={(1 - SHARE) * tuning.epochs:g}"
     rates = f",replacing_lr={2 * tuning.lr},successor_lr={tuning.lr}"  # a module learns only in steps that draw it
-    method = THESEUS.format(layers=layers, batch_size=tuning.batch_size) + epochs + rates + kind["settings"]
+    method = REPLACING.format(layers=layers, batch_size=tuning.batch_size) + epochs + rates + kind["settings"]
     return facts | {"method": method}
 
 

@@ -5,8 +5,8 @@ from paredown.methods.auto import Auto
 from paredown.methods.elastic_pretrain import ElasticPretrain
 from paredown.methods.finetune import Finetune
 from paredown.methods.joint import Joint
+from paredown.methods.module_replacing import ModuleReplacing
 from paredown.methods.self_distill import SelfDistill
-from paredown.methods.theseus import Theseus
 from paredown.methods.token_gate import TokenGate
 from paredown.methods.token_policy import TokenPolicy
 from paredown.methods.two_stage import TwoStage
@@ -17,8 +17,8 @@ __all__ = [
     "ElasticPretrain",
     "Finetune",
     "Joint",
+    "ModuleReplacing",
     "SelfDistill",
-    "Theseus",
     "TokenGate",
     "TokenPolicy",
     "TwoStage",

@@ -14,7 +14,7 @@ from paredown import AdaptiveModel
 from paredown.cli import main
 from tests.cli.test_train_and_evaluate import command, encoder, files, rows  # noqa: F401
 
-THESEUS = "theseus:replacing_epochs=1,successor_epochs=1"
+REPLACING = "module_replacing:replacing_epochs=1,successor_epochs=1"
 
 
 def answers_alike(folder: Path, model: AdaptiveModel) -> None:
@@ -28,7 +28,7 @@ def answers_alike(folder: Path, model: AdaptiveModel) -> None:
     torch.testing.assert_close(outputs, torch.tensor(ours), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("method", ["finetune", THESEUS])
+@pytest.mark.parametrize("method", ["finetune", REPLACING])
 def test_train_then_export(
     encoder: Path,  # noqa: F811
     files: dict[str, str],  # noqa: F811
@@ -60,7 +60,7 @@ def test_exits_on_successors_are_used_evaluated_and_exported(
     capsys: Any,
 ) -> None:
     exits = "self_distill:head=pooler,teacher=stock,exit_epochs=1"
-    assert main(command(encoder, files, tmp_path / "run", "-m", f"{THESEUS},into=3", "-m", exits)) == 0
+    assert main(command(encoder, files, tmp_path / "run", "-m", f"{REPLACING},into=3", "-m", exits)) == 0
     bundle = str(tmp_path / "run" / "model")
     model = AdaptiveModel.from_pretrained(bundle)
     assert model.depth == (4, 5, 6) and model.head_layers == (4, 5)

@@ -207,10 +207,10 @@ def test_replaying_a_record_is_answering(reducer: Any, kind: str, tokenizer: Any
 # All axes at once
 
 
-def theseus(tokenizer: Any = None) -> AdaptiveModel:
+def with_successors(tokenizer: Any = None) -> AdaptiveModel:
     """Three layers grown beside the six, with heads and selectors of their own."""
     model = adaptive("bert", head=None, tokenizer=tokenizer, num_hidden_layers=6)
-    methods.of("theseus:layers=(0,2,4)").grow(model)
+    methods.of("module_replacing:layers=(0,2,4)").grow(model)
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in model.grown.parameters():
@@ -228,7 +228,11 @@ REDUCERS = ("selector:0.5", "fixed_share:0.5", "fixed_share:0.5,score=attention"
 def test_depth_exit_and_tokens_compose(
     reducer: str, depth: tuple[int, ...] | None, tmp_path: Path, tokenizer: Any
 ) -> None:
-    model = theseus(tokenizer) if depth and depth[-1] == 8 else with_selectors(adaptive("bert", tokenizer=tokenizer))
+    model = (
+        with_successors(tokenizer)
+        if depth and depth[-1] == 8
+        else with_selectors(adaptive("bert", tokenizer=tokenizer))
+    )
     plan = Plan(depth, "entropy:0.3", reduce=reducer)
     seen = Compared().compare(model, plan, [40, 3, 17, 9, 1, 28], 5, seed=1)
     assert not seen.faults and not seen.close_calls and sum(seen.left) / seen.rows < 0.95

@@ -47,5 +47,5 @@ def test_two_processes_learn_what_one_learns(together: Path, tmp_path: Path) -> 
 
 
 def test_two_processes_draw_what_one_draws(together: Path, tmp_path: Path) -> None:
-    two_processes.learn(tmp_path, two_processes.theseus())
-    assert figures(together / "theseus") == pytest.approx(figures(tmp_path), abs=1e-4)
+    two_processes.learn(tmp_path, two_processes.module_replacing())
+    assert figures(together / "module_replacing") == pytest.approx(figures(tmp_path), abs=1e-4)

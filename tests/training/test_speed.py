@@ -201,7 +201,9 @@ def run_method(output: Path, method: Any, **settings: Any) -> tuple[AdaptiveMode
 
 
 @pytest.mark.usefixtures("deterministic")
-@pytest.mark.parametrize("name", ["self_distill", "joint", "alternating", "theseus", *thorough(["auto", "two_stage"])])
+@pytest.mark.parametrize(
+    "name", ["self_distill", "joint", "alternating", "module_replacing", *thorough(["auto", "two_stage"])]
+)
 def test_graphs_learn_what_steps_learn(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, graphs_on_cpu: list[int]
 ) -> None:
@@ -359,7 +361,7 @@ def test_dev_rows_of_an_encoder_without_fast_layers(monkeypatch: pytest.MonkeyPa
 
 
 @gpu
-@pytest.mark.parametrize("name", ["finetune", "self_distill", "joint", "alternating", "theseus"])
+@pytest.mark.parametrize("name", ["finetune", "self_distill", "joint", "alternating", "module_replacing"])
 def test_graphs_on_a_gpu_learn_what_steps_learn(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     found = {}
     for graphs in (False, True):

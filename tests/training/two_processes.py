@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from paredown.methods import Theseus
+from paredown.methods import ModuleReplacing
 from paredown.training import train
 from tests.training.test_memory import limited
 from tests.training.tiny import Steps, final_loss, rows, stage, tiny
@@ -20,9 +20,9 @@ def one_stage(at_once: int | None = None) -> Steps:
     return Steps([stage(loss=final_loss if at_once is None else limited(at_once, []), lr=1e-4)])
 
 
-def theseus() -> Theseus:
+def module_replacing() -> ModuleReplacing:
     """Which layers run is drawn in every step; layers that were tuned fast differ, so other draws mean other losses."""
-    return Theseus(
+    return ModuleReplacing(
         epochs=1,
         lr=3e-3,
         replacing_epochs=2,
@@ -47,5 +47,5 @@ if __name__ == "__main__":
     assert dist.get_world_size() == 2
     # Only one of the processes runs out of memory; both must make smaller pieces.
     learn(folder / "limited", one_stage(at_once=2 if first else None))
-    learn(folder / "theseus", theseus())
+    learn(folder / "module_replacing", module_replacing())
     dist.destroy_process_group()

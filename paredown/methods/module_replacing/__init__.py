@@ -23,20 +23,20 @@ log = logging.getLogger(__name__)
 Modules = tuple[tuple[int, ...], ...]
 
 
-@methods.register("theseus")
+@methods.register("module_replacing")
 @dataclass(frozen=True, kw_only=True)
-class Theseus(Recipe):
+class ModuleReplacing(Recipe):
     into: int | None = None  # how many layers remain; None: half
     modules: Modules | None = None  # runs of layers that one successor each stands for; None: as even as can be
     start: Literal["first", "spread", "last"] = "first"  # layers the successors begin as: the first, one a module, …
     replacing_epochs: float = 5.0
-    replacing_lr: float = 2e-5
+    replacing_lr: float = 4e-5  # twice the others: a successor learns only in the steps that draw it
     replacing_rate: float = 0.3  # how likely a module is replaced in a step; with a linear schedule, at the beginning
     schedule: Literal["linear", "constant"] = "linear"
     until: float = 0.5  # share of the replacing steps after which every module is replaced
     steps_for_replacing: int | None = None  # the same in steps
     scheduler_linear_k: float | None = None  # the same as the growth of the rate per step
-    successor_epochs: float = 1.0  # the successors alone, after the replacing
+    successor_epochs: float = 1.25  # the successors alone, after the replacing
     successor_lr: float = 2e-5
     successor_trains: Literal["successors", "everything"] = "successors"  # everything: embeddings and classifier too
     distill: float = 0.0  # weight of imitating the model that is being replaced, beside the labels
@@ -51,9 +51,14 @@ class Theseus(Recipe):
         if self.steps_for_replacing is not None and self.steps_for_replacing < 1:
             raise BadSetting(f"{self.name}: steps_for_replacing must be at least 1, or None to use `until`")
         if self.scheduler_linear_k is not None and (self.scheduler_linear_k <= 0 or self.schedule != "linear"):
-            raise BadSetting(f"{self.name}: scheduler_linear_k must be above 0 and needs schedule=linear")
+            raise BadSetting(
+                f"{self.name}: scheduler_linear_k must be above 0 and needs schedule=linear; scheduler_linear_k=none "
+                "leaves the schedule to steps_for_replacing or until"
+            )
         if self.scheduler_linear_k is not None and self.steps_for_replacing is not None:
-            raise BadSetting(f"{self.name}: scheduler_linear_k and steps_for_replacing say the same; give one")
+            raise BadSetting(
+                f"{self.name}: scheduler_linear_k and steps_for_replacing say the same; give one, the other is none"
+            )
 
     def check(self, model: AdaptiveModel) -> None:
         super().check(model)
@@ -146,6 +151,14 @@ class Theseus(Recipe):
         return self.task_loss(model, model.trace(batch, _before(model)).final, batch)
 
     def _replace(self, model: AdaptiveModel, batch: Batch, progress: Progress) -> Tensor:
+        if progress.step == 0 and (end := self.rate(Progress(progress.steps, progress.steps))) < 1:
+            log.warning(
+                "%s: %d steps end with a replacing rate of %.2f, so the successors hardly learn to work without the "
+                "layers they replace; train for more epochs, or set scheduler_linear_k=none,until=0.5",
+                self.name,
+                progress.steps,
+                end,
+            )
         return self._lesson(model, batch, self.depth(model, self.draw(progress, len(model.depth))))
 
     def _succeed(self, model: AdaptiveModel, batch: Batch, progress: Progress) -> Tensor:
@@ -166,3 +179,16 @@ class Theseus(Recipe):
 def _before(model: AdaptiveModel) -> tuple[int, ...]:
     """The layers that are being replaced: the encoder's own."""
     return tuple(range(model.walk.num_base_layers))
+
+
+methods.alias(
+    "theseus",
+    "module_replacing",
+    epochs=4.0,
+    replacing_epochs=15.0,
+    replacing_lr=2e-5,
+    scheduler_linear_k=0.0006,
+    successor_epochs=0.0,
+    warmup=0.0,
+    weight_decay=0.0,
+)
