@@ -140,8 +140,8 @@ def cautions(theseus: dict, elastic: dict) -> list[str]:
             f"{theseus['precision']} in training",
             "Up to 16 runs shared it, so times are no measure of speed.",
         ),
-        """**Names**: when these runs were made, `module_replacing` was called `theseus`, which now is the alias with the
-        published settings. The results carry the present name; the settings are those that were run.""",
+        """**Names**: when these runs were made, `module_replacing` was called `theseus`, which now is the alias with
+        the published settings. The results carry the present name; the settings are those that were run.""",
         """**Scores**: GLUE's own dev sets. For Theseus as in its paper: Matthews correlation (CoLA), mean of accuracy
         and F1 (MRPC), mean of Pearson and Spearman (STS-B), else accuracy. For pre-training accuracy throughout.""",
         """**Chosen on dev rows**: the weights of the best epoch of a stage, for all alike. Scores are therefore a
