@@ -132,11 +132,12 @@ def _successors(tuning: Tuning) -> str:
     draw it, so it learns twice as fast."""
     size, rates = f"batch_size={tuning.batch_size}", f"replacing_lr={2 * tuning.lr:g},successor_lr={tuning.lr:g}"
     epochs = f"replacing_epochs={0.8 * tuning.epochs:g},successor_epochs={0.2 * tuning.epochs:g}"
-    return f"theseus:epochs=0,into=6,{size},{epochs},{rates}"
+    imitating = "successor_trains=everything,distill=1.0,temperature=2.0"
+    return f"module_replacing:epochs=0,into=6,{size},{epochs},{rates},{imitating}"
 
 
-def _theseus(rows: str, tuning: Tuning) -> Experiment:
-    successors = _successors(tuning)
+def _theseus(rows: str, tuning: Tuning, changes: str = "") -> Experiment:
+    """`changes`: of the published settings, where its steps would be too few or too many here."""
     return Experiment(
         f"theseus-{rows}",
         rows,
@@ -144,24 +145,20 @@ def _theseus(rows: str, tuning: Tuning) -> Experiment:
         (
             Recipe("predecessor", (f"finetune:{tuning}",)),
             Recipe("first 6 layers", (f"finetune:{tuning}",), depth=6),
-            Recipe("theseus", (successors,), start="predecessor"),
-            Recipe(
-                "theseus, distilled",
-                (f"{successors},successor_trains=everything,distill=1.0,temperature=2.0",),
-                start="predecessor",
-            ),
-            Recipe("theseus, then exits", _exits_on_top(tuning), start="theseus"),
+            Recipe("theseus", (f"theseus:epochs=0,into=6{changes}",), start="predecessor"),
+            Recipe("replaced", (_successors(tuning),), start="predecessor"),
+            Recipe("replaced, then exits", _exits_on_top(tuning), start="replaced"),
         ),
         targets=(3, 4, 6),
     )
 
 
 THESEUS = [
-    _theseus("rte", Tuning(64, 7e-5, 8)),
+    _theseus("rte", Tuning(64, 7e-5, 8), ",scheduler_linear_k=0.0015"),
     _theseus("mrpc", Tuning(64, 7e-5, 8)),
-    _theseus("cola", Tuning(128, 1e-4, 8)),
-    _theseus("sts-b", Tuning(128, 1e-4, 8)),
-    _theseus("sst-2", Tuning(128, 1e-4, 4)),
+    _theseus("cola", Tuning(128, 1e-4, 8), ",replacing_epochs=8"),
+    _theseus("sts-b", Tuning(128, 1e-4, 8), ",replacing_epochs=10"),
+    _theseus("sst-2", Tuning(128, 1e-4, 4), ",replacing_epochs=6"),
 ]
 
 
@@ -224,7 +221,6 @@ def _all_three(rows: str, tuning: Tuning, speedup: float) -> Experiment:
     kept, exits = ("selector:0.5",), _exits_on_top(tuning)
     under: dict = {"reduce": kept[0], "reducers": kept}
     policy, gentle = _policy(tuning, speedup), _policy(tuning, 1 + (speedup - 1) / 2)
-    distilled = f"{_successors(tuning)},successor_trains=everything,distill=1.0,temperature=2.0"
     return Experiment(
         f"three-{rows.split(',')[0]}",
         rows,
@@ -234,7 +230,7 @@ def _all_three(rows: str, tuning: Tuning, speedup: float) -> Experiment:
             Recipe("exits", exits, start=ALL_TOKENS),
             Recipe("tokens", (policy,), start=ALL_TOKENS, reducers=kept),
             Recipe("tokens, exits", exits, start="tokens", **under),
-            Recipe("depth", (distilled,), start=ALL_TOKENS),
+            Recipe("depth", (_successors(tuning),), start=ALL_TOKENS),
             Recipe("depth, exits", exits, start="depth"),
             Recipe("depth, tokens", (gentle,), start="depth", reducers=kept),
             Recipe("depth, tokens, exits", exits, start="depth, tokens", **under),

@@ -17,8 +17,7 @@ from benchmarks.experiments import Experiment, Recipe
 ROOT = Path(__file__).parent.parent
 COMMITTED = Path(__file__).parent / "results"
 # Folders of the package that have a part in every figure, and its modules at the top.
-PARTS = (".", "encoders", "answers", "heads", "exits", "reducers", "methods", "tasks", "training")
-PARTS += ("evaluation", "runtime")
+PARTS = ". encoders answers heads exits reducers methods tasks training evaluation runtime".split()
 
 
 def sha256(path: Path) -> str:

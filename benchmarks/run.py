@@ -172,7 +172,7 @@ class Running:
     def _place(self, jobs: list[Job]) -> Any:
         from benchmarks.one_run import Place
 
-        names = {job.experiment.rows for job in jobs} | {job.recipe.more_text for job in jobs} - {None}
+        names = {job.experiment.rows for job in jobs} | {its for job in jobs if (its := job.recipe.more_text)}
         rows = {name: draw(SETS[name], self.args.data, self.args.limit) for name in sorted(names)}
         return Place(self.args.weights, self.args.kept or self.args.out / "kept", rows, self.args.precision)
 
@@ -193,7 +193,9 @@ class Running:
     def _end(self, job: Job, out: Path) -> None:
         log = out.with_suffix(".log")
         last = log.read_text(errors="replace")[-2000:] if log.is_file() else ""
-        found = json.loads(out.read_text()) if out.is_file() else {"error": f"the process was killed\n{last}"}
+        found: dict[str, Any] = (
+            json.loads(out.read_text()) if out.is_file() else {"error": f"the process was killed\n{last}"}
+        )
         self.done += 1
         at = f"[{self.done}/{self.total}, {time.monotonic() - self.began:.0f} s]"
         if "error" in found:
@@ -220,7 +222,7 @@ def work(job: Job, place: Any, out: Path) -> None:
             os.dup2(log.fileno(), stream)
     try:
         found = run_one(job.experiment, job.recipe, job.seed, place)
-        found["machine"] = {**machine(packages=PACKAGES), "python": sys.version.split()[0]}
+        found |= {"machine": {**machine(packages=PACKAGES), "python": sys.version.split()[0]}}
     except Exception as error:
         found = {"error": f"{type(error).__name__}: {error}\n{traceback.format_exc()}"[-3000:]}
     staged = out.with_suffix(".part")
