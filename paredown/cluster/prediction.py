@@ -86,5 +86,5 @@ class TableWorker:
         records = self.predictor.records(chunk, self.predictor.prepare(chunk))
         types = {name: table.schema.field(column).type for name, column in zip(shape.kept, shape.columns, strict=True)}
         made = shape.table(records, shape.schema(types))
-        place = made.schema.get_field_index("row")
-        return made.set_column(place, "row", table["row"]) if "row" in table.column_names else made.remove_column(place)
+        index = made.schema.get_field_index("row")
+        return made.set_column(index, "row", table["row"]) if "row" in table.column_names else made.remove_column(index)

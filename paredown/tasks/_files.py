@@ -79,12 +79,12 @@ class Files:
 def find_file(root: str | Path, folders: Iterable[str], stem: str, what: str) -> Path:
     """The one file called `stem` with a known ending, in a folder below `root` or in `root` if that is the folder."""
     root, folders = Path(root), list(folders)
-    places = [root / folder for folder in folders] + [root] * (root.resolve().name in folders)
-    found = [place / f"{stem}{suffix}" for place in places for suffix in SUFFIXES]
+    roots = [root / folder for folder in folders] + [root] * (root.resolve().name in folders)
+    found = [base / f"{stem}{suffix}" for base in roots for suffix in SUFFIXES]
     found = [path for path in found if path.is_file()]
     if len(found) > 1 and not all(path.samefile(found[0]) for path in found):
         raise BadInput(f"the {what} could be in {' or in '.join(map(str, found))}; keep one of them")
     if not found:
-        where = " or ".join(str(place / stem) for place in places)
+        where = " or ".join(str(base / stem) for base in roots)
         raise BadInput(f"{where} is missing; the {what} belong there, in a file that ends in {', '.join(SUFFIXES)}")
     return found[0]

@@ -59,14 +59,14 @@ def _text_of(record: dict[str, Any], where: str) -> tuple[str, list[Span]]:
     """The text, and the characters of every piece: its own, or those of the word it belongs to."""
     pieces = _texts(record, "context", where)
     if "doc_tokens" not in record:
-        text, places = "", []
+        text, positions = "", []
         for piece in pieces:
             glued = piece.startswith(PIECE) and bool(text)
             text += "" if glued or not text else " "
             start = len(text)
             text += piece.removeprefix(PIECE) if glued else piece
-            places.append((start, len(text)))
-        return text, places
+            positions.append((start, len(text)))
+        return text, positions
     words = _texts(record, "doc_tokens", where)
     ends = list(accumulate(len(word) + 1 for word in words))
     known = [(end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True)]

@@ -19,11 +19,11 @@ from paredown.tasks._task import Problem, Split
 
 JSON = (".json", ".json.gz")
 
-Found = Iterator[tuple[str, Question | Choices | str]]  # by place: a question, or what is wrong with it
+Found = Iterator[tuple[str, Question | Choices | str]]  # by location: a question, or what is wrong with it
 
 
 def gather_questions(source: str, found: Found, kind: str, skip_bad_rows: bool = False) -> Split:
-    """Questions by place; a text instead of one says what is wrong with it, and is an error or left out on request.
+    """Questions by location; a text instead of one says what is wrong with it, and is an error or left out on request.
 
     The first fault is named and the others are counted. Two questions with one id are a fault (predictions go by id),
     and so is one without an answer where others have one; a file in which none has is unlabelled.
@@ -33,16 +33,16 @@ def gather_questions(source: str, found: Found, kind: str, skip_bad_rows: bool =
     rows: list[Question | Choices] = []
     bad: list[Problem] = []
     seen: dict[str, str] = {}
-    for place, asked in all_found:
+    for location, asked in all_found:
         if not isinstance(asked, str):
             if asked.id in seen:
                 asked = f"the id {asked.id!r} is taken by {seen[asked.id]}"
             elif labelled and not is_labelled(asked):
                 asked = "it has no answer, while others in this file do"
         if isinstance(asked, str):
-            bad.append(Problem(place, asked))
+            bad.append(Problem(location, asked))
         else:
-            seen[asked.id] = place
+            seen[asked.id] = location
             rows.append(asked)
     if not rows and not bad:
         raise BadInput(f"{source}: the file has no questions")

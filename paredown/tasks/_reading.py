@@ -52,7 +52,7 @@ class Item:
 
 
 class Fault(Exception):
-    """What is wrong with one row, question or paragraph, for its place to be named by who knows it."""
+    """What is wrong with one row, question or paragraph, for its location to be named by who knows it."""
 
 
 def gather(
@@ -105,7 +105,7 @@ def tell_bad(source: str, problems: Sequence[Problem], good: int, what: str, ski
     if not problems:
         return
     bad = len(problems)
-    said = f"{source}, {problems[0].place}: {problems[0].reason}"
+    said = f"{source}, {problems[0].location}: {problems[0].reason}"
     said += f"; and {bad - 1} more {what}{'s' * (bad > 2)}" if bad > 1 else ""
     if not good:
         raise BadInput(f"{said}; no {what} of the file is good")

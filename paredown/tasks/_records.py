@@ -1,4 +1,4 @@
-"""Files of questions, one per split: a JSON list or an object a line; what is wrong is named by its place."""
+"""Files of questions, one per split: a JSON list or an object a line; what is wrong is named by its location."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class QuestionTask(ABC):
 
     @abstractmethod
     def questions(self, path: Path) -> Found:
-        """Every question of a file by place, as it is read, or what is wrong with it."""
+        """Every question of a file by location, as it is read, or what is wrong with it."""
 
     @abstractmethod
     def _sources(self, root: Path, split: str) -> list[Path]:
@@ -73,16 +73,16 @@ class Records(QuestionFiles):
     """One question in each record."""
 
     def questions(self, path: Path) -> Found:
-        for place, record in numbered_records(path):
+        for location, record in numbered_records(path):
             if isinstance(record, str):
-                yield place, record
+                yield location, record
                 continue
             if isinstance(name := self._name_of(record), str):
-                place += f", question {name!r:.60}"
+                location += f", question {name!r:.60}"
             try:
-                yield place, self._asked(record)
+                yield location, self._asked(record)
             except Fault as fault:
-                yield place, str(fault)
+                yield location, str(fault)
 
     def _name_of(self, record: dict[str, Any]) -> Any:
         """The id of a record that may be broken, for the message that says so."""
@@ -95,8 +95,8 @@ class Records(QuestionFiles):
 
 def find_records(root: str | Path, folders: str, stems: str, what: str) -> Path:
     """The one file of JSON or JSON lines called so, in a folder below `root` or in `root` itself."""
-    places = [*(Path(root) / folder for folder in folders.split("|")), Path(root)]
-    wanted = [place / stem for place in places for stem in stems.split("|")]
+    roots = [*(Path(root) / folder for folder in folders.split("|")), Path(root)]
+    wanted = [base / stem for base in roots for stem in stems.split("|")]
     found = [path for stem in wanted for suffix in JSON + LINES if (path := Path(f"{stem}{suffix}")).is_file()]
     if len(found) > 1 and not all(path.samefile(found[0]) for path in found):
         raise BadInput(f"the {what} could be in {' or in '.join(map(str, found))}; keep one of them")
@@ -107,7 +107,7 @@ def find_records(root: str | Path, folders: str, stems: str, what: str) -> Path:
 
 
 def numbered_records(path: Path) -> Iterator[tuple[str, dict[str, Any] | str]]:
-    """The objects of a JSON list or of JSON lines by place; a text says what is wrong with one."""
+    """The objects of a JSON list or of JSON lines by location; a text says what is wrong with one."""
     if path.name.lower().endswith(LINES) or _has_an_object_a_line(path):
         rows = table_of(str(path), numbered_lines(path), "jsonl").rows
         yield from ((f"line {number}", record) for number, record in rows)

@@ -19,7 +19,7 @@ def sentences(lines: Iterator[Line]) -> Iterator[tuple[int, dict[str, list[str] 
     width = 0
     for start, cells in _blocks(lines):
         width = width or len(cells[0])
-        odd = next((place for place, its in enumerate(cells) if len(its) != width), None)
+        odd = next((index for index, its in enumerate(cells) if len(its) != width), None)
         if odd is not None:
             yield start + odd, f"{len(cells[odd])} columns where other words have {width}"
         else:

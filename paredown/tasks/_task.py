@@ -13,7 +13,7 @@ from paredown.model import Reading
 class Problem:
     """What is wrong with one row or question of a file."""
 
-    place: str  # `line 3`, `article 1, paragraph 2, question 'a7'`
+    location: str  # `line 3`, `article 1, paragraph 2, question 'a7'`
     reason: str
 
 
@@ -60,6 +60,6 @@ class Task(Protocol):
     def read(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> Split:
         """A split (`train`, `dev`, `test`) below `root`; labels are missing where the makers keep them back.
 
-        A file that is not as its makers say is an error that names the place, or its bad rows are left out.
+        A file that is not as its makers say is an error that names the location, or its bad rows are left out.
         """
         ...

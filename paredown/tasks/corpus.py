@@ -120,15 +120,15 @@ class Corpus(Sequence[Encoded]):
         return len(self.spans) if self.chosen is None else len(self.chosen)
 
     @overload
-    def __getitem__(self, place: int) -> Encoded: ...
+    def __getitem__(self, index: int) -> Encoded: ...
     @overload
-    def __getitem__(self, place: slice) -> Corpus: ...
-    def __getitem__(self, place: int | slice) -> Encoded | Corpus:
-        if isinstance(place, slice):
-            return self._view(np.arange(len(self))[place])
-        if not -len(self) <= place < len(self):
-            raise IndexError(place)
-        row = place % len(self) if self.chosen is None else int(self.chosen[place])
+    def __getitem__(self, index: slice) -> Corpus: ...
+    def __getitem__(self, index: int | slice) -> Encoded | Corpus:
+        if isinstance(index, slice):
+            return self._view(np.arange(len(self))[index])
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        row = index % len(self) if self.chosen is None else int(self.chosen[index])
         start, cut, end = self.spans[row].tolist()
         one, two = self.tokens[start:cut].tolist(), self.tokens[cut:end].tolist()
         swapped = hashlib.blake2b(f"{self.seed} {row}".encode(), digest_size=1).digest()[0] % 2
@@ -156,8 +156,8 @@ class Corpus(Sequence[Encoded]):
         held = np.arange(len(self)) // stretch % every == min(every, len(self) // stretch) - 1
         return self._view(np.flatnonzero(~held)), self._view(np.flatnonzero(held))
 
-    def _view(self, places: np.ndarray) -> Corpus:
-        return replace(self, chosen=places if self.chosen is None else self.chosen[places])
+    def _view(self, indexes: np.ndarray) -> Corpus:
+        return replace(self, chosen=indexes if self.chosen is None else self.chosen[indexes])
 
 
 def _checked(path: Path) -> Path:
@@ -239,7 +239,7 @@ class _Document:
 
 
 def _cut(stops: list[int], size: int, capacity: int, random: Random, whole: bool) -> list[tuple[int, int, int]]:
-    """Rows of a text whose sentences stop at these places: where each begins, where its second part does, its end.
+    """Rows of a text whose sentences stop at these positions: where each begins, where its second part does, its end.
 
     Rows and parts end with sentences where they can. All of them, or else the order could be told by who is cut short.
     """
@@ -257,8 +257,8 @@ def _cut(stops: list[int], size: int, capacity: int, random: Random, whole: bool
 
 def _nearest(stops: list[int], wish: int, low: int, high: int) -> int:
     """The stop nearest to a wish, within bounds; the wish itself where there is none."""
-    place = bisect.bisect_left(stops, wish)
-    near = [stop for stop in stops[max(place - 1, 0) : place + 1] if low <= stop <= high]
+    nearest = bisect.bisect_left(stops, wish)
+    near = [stop for stop in stops[max(nearest - 1, 0) : nearest + 1] if low <= stop <= high]
     return min(near, key=lambda stop: abs(stop - wish), default=wish)
 
 

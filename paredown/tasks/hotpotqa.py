@@ -53,7 +53,7 @@ class HotpotQA(Records):
         if noted:
             answers = sum(one.reason.startswith("the answer") for one in noted)
             said = f"{answers} answers and {len(noted) - answers} supporting facts are not in their question's context"
-            log.warning("%s: %s; first: %s: %s", found.source, said, noted[0].place, noted[0].reason)
+            log.warning("%s: %s; first: %s: %s", found.source, said, noted[0].location, noted[0].reason)
         return replace(found, noted=noted)
 
     def _name_of(self, record: dict[str, Any]) -> Any:
@@ -83,7 +83,7 @@ def _is_graph(record: dict[str, Any]) -> bool:
 
 
 def _asked_of_graph(record: dict[str, Any]) -> Question:
-    """A question whose paragraphs are ready word pieces, with the answer's places where the file has them."""
+    """A question whose paragraphs are ready word pieces, with the answer's positions where the file has them."""
     name, question = (text_of(record, field, "the question") for field in ("qid", "question"))
     context, sentences, spans = "", [], []
     for node in nodes_of(record):
@@ -154,7 +154,7 @@ def _context(paragraphs: list[Paragraph], facts: set[Fact]) -> tuple[str, tuple[
 
 
 def _spans(context: str, answer: str, sentences: Sequence[Sentence], flags: int = 0) -> tuple[Span, ...]:
-    """Every place of the answer as whole words, the likeliest first."""
+    """Every position of the answer as whole words, the likeliest first."""
     # Bounds only where the answer itself begins or ends in a letter or digit: `"Woody" Allen` has none on the left.
     left, right = (r"(?<!\w)" if answer[0].isalnum() else "", r"(?!\w)" if answer[-1].isalnum() else "")
     found = [match.span() for match in re.finditer(left + re.escape(answer) + right, context, flags)]
@@ -162,7 +162,7 @@ def _spans(context: str, answer: str, sentences: Sequence[Sentence], flags: int 
 
 
 def _rank(sentences: Sequence[Sentence]) -> Callable[[Span], int]:
-    """Of places of an answer: those in supporting sentences come first, then in their paragraphs, then elsewhere."""
+    """Of positions of an answer: those in supporting sentences come first, then in their paragraphs, then elsewhere."""
     supports = [sentence for sentence in sentences if sentence.support]
     titles = {sentence.title for sentence in supports}
     around = [sentence for sentence in sentences if sentence.title in titles]

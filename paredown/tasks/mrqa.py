@@ -32,23 +32,23 @@ class Mrqa(QuestionFiles):
         return super()._sources(root, split)
 
     def questions(self, path: Path) -> Found:
-        for place, record in numbered_records(path):
+        for location, record in numbered_records(path):
             if isinstance(record, str):
-                yield place, record
+                yield location, record
             elif not ("header" in record and "context" not in record):
-                yield from _line(record, place)
+                yield from _line(record, location)
 
 
-def _line(record: dict[str, Any], place: str) -> Found:
+def _line(record: dict[str, Any], location: str) -> Found:
     try:
         asked = field_of(record, "qas", list, "the line")
         context = text_of(record, "context", "the line")
     except Fault as fault:
-        yield place, str(fault)
+        yield location, str(fault)
         return
     for number, question in enumerate(asked, 1):
         name = (question.get("qid") or question.get("id")) if isinstance(question, dict) else None
-        where = f"{place}, question {name!r}" if isinstance(name, str) else f"{place}, question {number}"
+        where = f"{location}, question {name!r}" if isinstance(name, str) else f"{location}, question {number}"
         try:
             yield where, _question(question, context)
         except Fault as fault:
@@ -87,7 +87,7 @@ def _spans(record: Any, context: str) -> Iterator[tuple[int, int]]:
 
 
 def _letters(text: str) -> str:
-    """What must agree between an answer and its place: MRQA's answers differ from the context in case and spaces."""
+    """What must agree between an answer and its position: MRQA's answers differ from the context in case and spaces."""
     return "".join(filter(str.isalnum, unicodedata.normalize("NFKD", text.casefold())))
 
 

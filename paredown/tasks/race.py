@@ -42,10 +42,10 @@ class Race(QuestionTask):
 
     def _source(self, root: Path, split: str, level: str) -> Path:
         """A folder of articles, or a file of questions."""
-        places = [*(root / folder for folder in self.folder.split("|")), root]
-        folders = [place / split / level for place in places]
+        roots = [*(root / folder for folder in self.folder.split("|")), root]
+        folders = [base / split / level for base in roots]
         named = VALIDATION.get(split, split)
-        stems = [place / f"{named}{between}{level}" for place in places for between in "/_"]
+        stems = [base / f"{named}{between}{level}" for base in roots for between in "/_"]
         files = [Path(f"{stem}{ending}") for stem in stems for ending in LINES]
         found = [path for path in folders if path.is_dir()] + [path for path in files if path.is_file()]
         if not found:
@@ -68,9 +68,9 @@ class RaceOptions(Race):
     def read(self, root: str | Path, split: str, skip_bad_rows: bool = False) -> Split:
         """Rows of article against question and option, in the order of the options, and what was left out."""
         asked = super().read(root, split, skip_bad_rows)
-        options = [(one, place, option) for one in asked.rows for place, option in enumerate(one.options)]
+        options = [(one, index, option) for one in asked.rows for index, option in enumerate(one.options)]
         rows = [
-            Row(one.context, f"{one.question} {text}", str(int(place == one.label))) for one, place, text in options
+            Row(one.context, f"{one.question} {text}", str(int(index == one.label))) for one, index, text in options
         ]
         groups = tuple(one.id for one, _, _ in options)
         return replace(asked, rows=rows, labels=self.labels, groups=groups, metrics=self.metrics)
@@ -85,20 +85,20 @@ tasks.alias("race-options-high", "race-options", level="high")
 def _from_folder(folder: Path) -> Found:
     """The official layout: an article a file, with lists of its questions, their options and answers."""
     for path in sorted(folder.glob(f"*{ARTICLE}"), key=_natural):
-        place = f"{folder.name}/{path.name}"
+        location = f"{folder.name}/{path.name}"
         try:
-            yield from _article(read_json(path), place, path.name)
+            yield from _article(read_json(path), location, path.name)
         except BadInput as error:  # not JSON: one file of thousands
-            yield place, str(error).removeprefix(f"{path}, ").removeprefix(f"{path}: ")
+            yield location, str(error).removeprefix(f"{path}, ").removeprefix(f"{path}: ")
         except Fault as fault:
-            yield place, str(fault)
+            yield location, str(fault)
 
 
 def _natural(path: Path) -> list[Any]:
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.name)]
 
 
-def _article(record: Any, place: str, name: str) -> Found:
+def _article(record: Any, location: str, name: str) -> Found:
     article = text_of(record, "article", "the file")
     asked = [field_of(record, key, list, "the file") for key in ("questions", "options", "answers")]
     if len(set(map(len, asked))) > 1 or not asked[0]:
@@ -107,23 +107,23 @@ def _article(record: Any, place: str, name: str) -> Found:
     for number, (question, options, answer) in enumerate(zip(*asked), 1):
         try:
             one = {"article": article, "question": question, "options": options, "answer": answer}
-            yield f"{place}, question {number}", _choices(one, f"{name}-{number}")
+            yield f"{location}, question {number}", _choices(one, f"{name}-{number}")
         except Fault as fault:
-            yield f"{place}, question {number}", str(fault)
+            yield f"{location}, question {number}", str(fault)
 
 
 def _from_lines(path: Path) -> Found:
     """OpenCompass's layout: a question a line, with its article."""
     asked: Counter[str] = Counter()
-    for place, record in numbered_records(path):
+    for location, record in numbered_records(path):
         try:
             if isinstance(record, str):
                 raise Fault(record)
             name = text_of(record, "example_id", "the question")
             asked[name] += 1
-            yield f"{place}, question {asked[name]} of {name}", _choices(record, f"{name}-{asked[name]}")
+            yield f"{location}, question {asked[name]} of {name}", _choices(record, f"{name}-{asked[name]}")
         except Fault as fault:
-            yield place, str(fault)
+            yield location, str(fault)
 
 
 def _choices(record: dict[str, Any], name: str) -> Choices:
@@ -132,7 +132,7 @@ def _choices(record: dict[str, Any], name: str) -> Choices:
     options = field_of(record, "options", list, "the question")
     if len(options) < 2 or not all(isinstance(option, str) and option.strip() for option in options):
         raise Fault(f"'options' must be a list of at least two texts, not {options!r:.60}")
-    letters = [letter(place) for place in range(len(options))]
+    letters = [letter(index) for index in range(len(options))]
     answer = field_of(record, "answer", str, "the question")
     if answer not in letters:
         raise Fault(f"the answer {answer!r:.40} is not one of {', '.join(letters)}")
@@ -140,6 +140,6 @@ def _choices(record: dict[str, Any], name: str) -> Choices:
     return Choices(name, article, question, texts, letters.index(answer))
 
 
-def letter(place: int) -> str:
+def letter(index: int) -> str:
     """What RACE calls an option."""
-    return chr(ord("A") + place)
+    return chr(ord("A") + index)

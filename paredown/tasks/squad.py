@@ -24,27 +24,27 @@ class Squad(QuestionFiles):
     kind: ClassVar[str] = "span"
 
     def questions(self, path: Path) -> Found:
-        place = "top level"
+        location = "top level"
         try:
             for number, article in enumerate(field_of(read_json(path), "data", list, "the file"), 1):
-                place = f"article {number}"
+                location = f"article {number}"
                 paragraphs = field_of(article, "paragraphs", list, "the article")
                 for below, paragraph in enumerate(paragraphs, 1):
-                    yield from self._paragraph(paragraph, f"{place}, paragraph {below}")
+                    yield from self._paragraph(paragraph, f"{location}, paragraph {below}")
         except Fault as fault:
-            yield place, str(fault)
+            yield location, str(fault)
 
-    def _paragraph(self, paragraph: Any, place: str) -> Found:
+    def _paragraph(self, paragraph: Any, location: str) -> Found:
         try:
             asked = field_of(paragraph, "qas", list, "the paragraph")
             context = text_of(paragraph, "context", "the paragraph")
         except Fault as fault:
-            yield place, str(fault)
+            yield location, str(fault)
             return
         for number, question in enumerate(asked, 1):
-            where = f"{place}, question {number}"
+            where = f"{location}, question {number}"
             if isinstance(question, dict) and isinstance(question.get("id"), str):
-                where = f"{place}, question {question['id']!r}"
+                where = f"{location}, question {question['id']!r}"
             try:
                 yield where, self._question(question, context)
             except Fault as fault:

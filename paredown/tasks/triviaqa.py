@@ -1,4 +1,4 @@
-"""TriviaQA (Joshi et al., 2017) in TR-BERT's file: a context for every question, all places that hold an alias."""
+"""TriviaQA (Joshi et al., 2017) in TR-BERT's file: a context for every question, all positions that hold an alias."""
 
 from __future__ import annotations
 

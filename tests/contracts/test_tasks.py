@@ -53,7 +53,7 @@ def test_a_bad_row_is_an_error_that_names_it_or_left_out(name: str, tmp_path: Pa
         task.read(root, "train")
     found = task.read(root, "train", skip_bad_rows=True)
     (bad,) = found.bad
-    assert type(bad) is Problem and f"{found.source}, {bad.place}: {bad.reason} (" in str(said.value)
+    assert type(bad) is Problem and f"{found.source}, {bad.location}: {bad.reason} (" in str(said.value)
     assert found.rows == good.rows
 
 

@@ -232,7 +232,7 @@ def test_skipping_is_knowing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     with caplog.at_level(logging.WARNING):
         found = read_rows(path, skip_bad_rows=True)
     assert [row.text for row in found.rows] == ["fine film", "x"]
-    assert [bad.place for bad in found.bad] == ["line 3", "line 5"]
+    assert [bad.location for bad in found.bad] == ["line 3", "line 5"]
     assert "left out 2 of 4 rows" in caplog.text and "line 3: empty text" in caplog.text
 
 
@@ -240,7 +240,7 @@ def test_skipping_goes_on_after_bad_quotes(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b'text,label\nx,1\n"a"b,0\ny,1\n')
     found = read_rows(path, skip_bad_rows=True)
-    assert [row.text for row in found.rows] == ["x", "y"] and [bad.place for bad in found.bad] == ["line 3"]
+    assert [row.text for row in found.rows] == ["x", "y"] and [bad.location for bad in found.bad] == ["line 3"]
 
 
 def test_a_file_without_a_good_row_is_never_skipped(tmp_path: Path) -> None:

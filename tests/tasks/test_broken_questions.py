@@ -161,7 +161,7 @@ def test_bad_questions_are_counted_and_can_be_left_out(tmp_path: Path, caplog: p
         tasks.make("squad").read(tmp_path, "dev")
     with caplog.at_level(logging.WARNING):
         read = tasks.make("squad").read(tmp_path, "dev", skip_bad_rows=True)
-    assert [row.id for row in read.rows] == ["good"] and [bad.place for bad in read.bad] == [
+    assert [row.id for row in read.rows] == ["good"] and [bad.location for bad in read.bad] == [
         f"{HERE} 'x'",
         f"{HERE} 'y'",
     ]

@@ -54,7 +54,7 @@ def test_csv_cells_may_hold_lines_and_much_text(tmp_path: Path) -> None:
     long = "word " * 50_000
     found = read_rows(write(tmp_path / "a.csv", f'text,label\n"two\nlines",1\n"{long}",0\n,1\n'), skip_bad_rows=True)
     assert [row.text for row in found.rows] == ["two\nlines", long]
-    assert found.bad[0].place == "line 5"  # a record's first line counts
+    assert found.bad[0].location == "line 5"  # a record's first line counts
 
 
 def test_tsv_quotes_are_text_unless_asked(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_what_is_not_in_the_context_is_kept_and_noted(tmp_path: Path, caplog: py
     with caplog.at_level(logging.WARNING):
         read = load(tmp_path, RECORD, lost, RECORD | {"_id": "c", "context": []})
     assert [row.id for row in read.rows] == ["5a", "b", "c"] and not read.bad
-    assert [(one.place, one.reason) for one in read.noted[:3]] == [
+    assert [(one.location, one.reason) for one in read.noted[:3]] == [
         ("question 'b'", "the answer 'Bo' stands nowhere in the context"),
         ("question 'b'", "the supporting fact 'Nobody', 0 names no sentence of the context"),
         ("question 'b'", "the supporting fact 'The Jays', 7 names no sentence of the context"),
