@@ -73,14 +73,12 @@ def recorded(args: argparse.Namespace) -> dict[str, Judged]:
     from paredown import AdaptiveModel
     from paredown.calibration.losses import usual_scale
     from paredown.cli._data import Source
-    from paredown.cli._loading import labels_to_read
     from paredown.errors import BadInput
     from paredown.evaluation import Bill, Cost, metric_named, record
     from paredown.evaluation.record import record_once
 
     model = AdaptiveModel.from_pretrained(args.bundle)
-    source = Source(args.task, args.data, {args.split: args.rows} if args.rows else None)
-    found = source.read(args.split, labels_to_read(model), model.kind.name, model.reading)
+    found = Source(args.task, args.data, {args.split: args.rows}).read_for(model, args.split)
     rows, plan = model.encode(found.rows), model.plan.but(exit=None, reduce=None)
     seen = record_once(model, rows, 64, plan, args.record) if args.record else record(model, rows, 64, plan)
     bill, scale = Bill(seen, Cost.of(model, plan)), usual_scale(seen, range(len(seen)))

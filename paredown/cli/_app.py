@@ -1,4 +1,4 @@
-"""What every command shares: the app, errors and exit codes, settings from a file, output for people and machines."""
+"""What every command shares: the app, errors and exit codes, output for people and machines."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 from rich.console import Console
 from rich.markup import escape
 
 from paredown import __version__
 from paredown.cli._commands import Commands
 from paredown.cli._spelling import hint, understood
-from paredown.errors import BadSetting, Interrupted, ParedownError
+from paredown.errors import Interrupted, ParedownError
 
 MOST_LISTED, MOST_SHOWN = 20, 500  # entries of a list and characters of one, for people to read
 FAILED, INTERRUPTED = 1, 130  # exit codes; 2 is a command line that cannot be understood
@@ -95,46 +93,6 @@ def _quiet_neighbours() -> None:
     for name in ("httpx", "matplotlib", "absl"):
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it reports every try to reach the hub
-
-
-def _from_file(context: typer.Context, path: Path | None) -> Path | None:
-    """Take settings from a YAML file; flags on the command line win."""
-    if path is None:
-        return None
-    try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise BadSetting(f"{path} cannot be read as YAML: {error}") from None
-    if not isinstance(settings, dict):
-        raise BadSetting(f"{path} must hold settings as `name: value` lines")
-    settings = {str(name).replace("-", "_"): value for name, value in settings.items()}
-    known = {str(parameter.name) for parameter in context.command.params} - {"config"}
-    if unknown := sorted(settings.keys() - known):
-        raise BadSetting(f"{path}: {unknown[0]!r} is not a setting of this command; it has: {', '.join(sorted(known))}")
-    lists = {str(parameter.name) for parameter in context.command.params if getattr(parameter, "multiple", False)}
-    settings = {name: _given(value, name in lists) for name, value in settings.items()}
-    context.default_map = {**(context.default_map or {}), **settings}
-    return path
-
-
-def _given(value: Any, may_repeat: bool) -> Any:
-    """A setting as its option takes it: a plan may be written out as YAML, but options take texts; one value will do
-    where several may be given."""
-    if may_repeat and value is not None:
-        return [_given(one, False) for one in (value if isinstance(value, list) else [value])]
-    return json.dumps(value) if isinstance(value, dict) else value
-
-
-Config = Annotated[
-    Path | None,
-    typer.Option("--config", callback=_from_file, is_eager=True, help="YAML file with settings; flags override it."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Precision = Annotated[
-    str, typer.Option(help="16 bits while computing (weights have 32): no, bf16, fp16; auto: bf16 where a GPU has it.")
-]
-CompileLayers = Annotated[bool, typer.Option("--compile", help="Compile the layers; on a GPU it hardly pays.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would run and what it costs; run nothing.")]
 
 
 def print_json(value: Any) -> None:

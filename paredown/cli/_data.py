@@ -6,34 +6,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
+from paredown.cli import _options as options
+from paredown.cli._loading import labels_to_read
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation.metrics import Metric, metric_named
 from paredown.model import AdaptiveModel, Reading
 from paredown.registry import answers, tasks
 from paredown.tasks import Split, read_rows
-
-TaskName = Annotated[str | None, typer.Option(help="A task of the catalogue, read from its own files in --data.")]
-Data = Annotated[Path | None, typer.Option(help="The folder that holds the task's files.")]
-TextColumn = Annotated[str | None, typer.Option(help="Column of the text; guessed when obvious.")]
-PairColumn = Annotated[str | None, typer.Option(help="Column of the second text of a pair.")]
-LabelColumn = Annotated[str | None, typer.Option(help="Column of the label.")]
-LabelSeparator = Annotated[
-    str | None, typer.Option(help='Between the labels of a row that has several: "|", ",", …; else they are JSON.')
-]
-Header = Annotated[
-    bool | None,
-    typer.Option("--header/--no-header", help="Whether the first line of csv and tsv names the columns; default: yes."),
-]
-AnswerKind = Annotated[
-    str | None,
-    typer.Option("--kind", help="single_label, multi_label, regression or token_label; guessed when not given."),
-]
-SkipBadRows = Annotated[bool, typer.Option(help="Leave out rows that cannot be read, and say how many.")]
-
 
 FLAGS = {  # how the library's settings are called on the command line
     "text_column": "--text-column",
@@ -115,6 +96,10 @@ class Source:
                 skip_bad_rows=self.skip_bad_rows,
             )
 
+    def read_for(self, model: AdaptiveModel, split: str) -> Split:
+        """The rows of a split with labels that the model knows, read as in its training."""
+        return self.read(split, labels_to_read(model), model.kind.name, model.reading)
+
     def training(self, unlabelled: str | None) -> tuple[Split, Split | None, Split | None]:
         """Rows to train on, and those that are given of dev rows and of more text, read alike."""
         found = self.read("train")
@@ -141,6 +126,39 @@ class Source:
         if path and not Path(path).is_file():
             raise BadInput(f"{path} is missing")
         return tasks.make(task).read(path or self.data, split, self.skip_bad_rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnFlags:
+    """Options that say what the columns of a file are."""
+
+    text_column: options.TextColumn = None
+    pair_column: options.PairColumn = None
+    label_column: options.LabelColumn = None
+    label_separator: options.LabelSeparator = None
+    kind: options.AnswerKind = None
+    header: options.Header = None
+
+    def reading(self, max_length: int | None) -> Reading:
+        columns = (self.text_column, self.pair_column, self.label_column)
+        return Reading(max_length, *columns, self.header, self.label_separator)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowFlags(ColumnFlags):
+    """The same, and what becomes of bad rows."""
+
+    skip_bad_rows: options.SkipBadRows = False
+
+    def source(
+        self,
+        task: str | None,
+        data: Path | None,
+        files: Mapping[str, str | None],
+        max_length: int | None,
+        kind: str | None = None,
+    ) -> Source:
+        return Source(task, data, files, self.reading(max_length), self.skip_bad_rows, kind)
 
 
 def facts_of(rows: Split, model: AdaptiveModel, max_length: int | None) -> dict[str, Any]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-import typer
 
 from paredown.bundle import FACTS
 from paredown.encoders.dtype import convert_weights, dtype_named
@@ -18,22 +17,6 @@ from paredown.registry import answers, methods
 from paredown.tasks import Split
 
 WEIGHTS = (".bin", ".pt", ".pth", ".safetensors")
-Tokenizer = Annotated[
-    str | None, typer.Option(help="A folder, hub id or vocabulary file, where the model comes without or with another.")
-]
-Reduce = Annotated[
-    str | None,
-    typer.Option(help="Which tokens stay: selector:0.5, fixed_share:0.5, attention:0.5, …, none; default: the plan's."),
-]
-Dtype = Annotated[
-    str | None,
-    typer.Option(help="Weights in memory: float32, float16, bfloat16, or auto: as they are stored; default: float32."),
-]
-
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Runtime = Annotated[
-    str, typer.Option(help="Layers run as they are (reference) or without padding (packed); auto: packed where it can.")
-]
 
 
 def changed(plan: Plan, exit: str | None, reduce: str | None) -> Plan:

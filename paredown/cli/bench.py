@@ -12,11 +12,10 @@ import typer
 from rich.table import Table
 
 from paredown.answers import Encoded
-from paredown.cli._app import AsJson, Config, app, print_json, results
-from paredown.cli._data import LabelColumn, PairColumn
-from paredown.cli._data import TextColumn as Text
+from paredown.cli import _options as options
+from paredown.cli._app import app, print_json, results
 from paredown.cli._incoming import Input, open_source
-from paredown.cli._loading import Device, Dtype, Reduce, changed, device_named, load_bundle
+from paredown.cli._loading import changed, device_named, load_bundle
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation.plots import NEEDED, can_draw, save_speeds
 from paredown.model import AdaptiveModel, Reading
@@ -32,13 +31,13 @@ log = logging.getLogger(__name__)
 
 @app.command()
 def bench(
-    bundle: Annotated[str, typer.Argument(help="A bundle.")],
+    bundle: options.Bundle,
     input: Annotated[str, typer.Argument(help="Texts to run: csv, tsv, jsonl (each also .gz), parquet.")],
-    text_column: Text = None,
-    pair_column: PairColumn = None,
-    label_column: LabelColumn = None,
-    exit: Annotated[str | None, Option(help="When a row may leave: entropy:0.3, patience:4, …, none.")] = None,
-    reduce: Reduce = None,
+    text_column: options.TextColumn = None,
+    pair_column: options.PairColumn = None,
+    label_column: options.LabelColumn = None,
+    exit: options.LeavingRule = None,
+    reduce: options.Reduce = None,
     batch_size: Annotated[list[int] | None, Option(min=1, help="Rows per batch; may be repeated.")] = None,
     rounds: Annotated[int, Option(min=1, help="Rounds in which all take turns; one more warms up.")] = 10,
     compiled: Annotated[
@@ -49,10 +48,10 @@ def bench(
     ] = False,
     output: Annotated[Path | None, Option("--output", "-o", help="A JSON file to write.")] = None,
     plot: Annotated[Path | None, Option(help="A picture to write: png, svg or pdf.")] = None,
-    device: Device = "auto",
-    dtype: Dtype = None,
-    as_json: AsJson = False,
-    config: Config = None,
+    device: options.Device = "auto",
+    dtype: options.Dtype = None,
+    as_json: options.AsJson = False,
+    config: options.Config = None,
 ) -> None:
     """Measure speed, latency, memory and accuracy: the plan, full depth, transformers, and the int8 of ONNX Runtime,
     OpenVINO and CTranslate2 where they are installed."""

@@ -11,32 +11,13 @@ from paredown.bundle import save_plan
 from paredown.calibration import Calibrated, Certificate, Promise
 from paredown.calibration import calibrate as search
 from paredown.calibration.candidates import recorded_plans, usual_reducers
-from paredown.cli._app import AsJson, Config, DryRun, app, print_forecast, print_json, results
-from paredown.cli._data import (
-    AnswerKind,
-    Data,
-    Header,
-    LabelColumn,
-    LabelSeparator,
-    PairColumn,
-    SkipBadRows,
-    Source,
-    TaskName,
-    TextColumn,
-    facts_of,
-)
-from paredown.cli._loading import (
-    Device,
-    Runtime,
-    check_same_kind,
-    depth_named,
-    device_named,
-    labels_to_read,
-    load_any,
-)
+from paredown.cli import _options as options
+from paredown.cli._app import app, print_forecast, print_json, results
+from paredown.cli._data import RowFlags, facts_of
+from paredown.cli._loading import check_same_kind, depth_named, device_named, load_any
 from paredown.errors import BadSetting
 from paredown.evaluation import metric_named
-from paredown.model import AdaptiveModel, Reading
+from paredown.model import AdaptiveModel
 
 SHOWN = 8  # plans before the last that passed
 Option = typer.Option
@@ -46,8 +27,10 @@ Risk = Annotated[
 
 
 @app.command()
+@options.grouped
 def calibrate(
     bundle: Annotated[str, typer.Argument(help="A bundle; the plan and its certificate are written into it.")],
+    *,
     rows: Annotated[
         str | None, typer.Argument(help="Rows that neither trained it nor chose its weights; labelled for a score.")
     ] = None,
@@ -65,7 +48,7 @@ def calibrate(
     guarantee: Annotated[
         str, Option(help="With that confidence, or on average over calibrations: conformal risk control.")
     ] = "confidence",
-    rule: Annotated[list[str] | None, Option("--rule", "-r", help="Exit rules; default: all that fit.")] = None,
+    rule: options.Rules = None,
     reduce: Annotated[
         list[str] | None, Option(help="Reducers to try, or none; default: of the plan, or of the selectors.")
     ] = None,
@@ -76,34 +59,27 @@ def calibrate(
     selection: Annotated[
         float, Option(help="Share of rows that choose what the others test; 0: all test, the rules share the level.")
     ] = 0.35,
-    task: TaskName = None,
-    data: Data = None,
+    task: options.TaskName = None,
+    data: options.Data = None,
     split: Annotated[str, Option(help="Of the task.")] = "dev",
-    text_column: TextColumn = None,
-    pair_column: PairColumn = None,
-    label_column: LabelColumn = None,
-    label_separator: LabelSeparator = None,
-    kind: AnswerKind = None,
-    header: Header = None,
-    skip_bad_rows: SkipBadRows = False,
-    metric: Annotated[str | None, Option(help="Default: the task's.")] = None,
-    max_length: Annotated[int | None, Option(help="Tokens per row; longer rows are cut.")] = None,
+    flags: RowFlags,
+    metric: options.MetricName = None,
+    max_length: options.MaxLength = None,
     seed: Annotated[int, Option(help="Which rows choose, and which test.")] = 0,
-    device: Device = "auto",
-    runtime: Runtime = "auto",
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-    config: Config = None,
+    device: options.Device = "auto",
+    runtime: options.Runtime = "auto",
+    dry_run: options.DryRun = False,
+    as_json: options.AsJson = False,
+    config: options.Config = None,
 ) -> None:
     """Find the cheapest plan that keeps a promise about accuracy, or the best within a budget, and certify it."""
     promise = Promise(max_drop, target_speedup, max_latency_ms, confidence, risk, guarantee)  # type: ignore[arg-type]
     if split == "test":
         raise BadSetting("a plan that the test rows chose has none left to be tested on: calibrate on other rows")
-    reading = Reading(max_length, text_column, pair_column, label_column, header, label_separator)
-    source = Source(task, data, {split: rows} if rows else None, reading, skip_bad_rows)
+    source = flags.source(task, data, {split: rows}, max_length)
     model = load_any(bundle, runtime=runtime).to(device_named(device))
-    check_same_kind(model, kind)
-    found = source.read(split, labels_to_read(model), model.kind.name, model.reading)
+    check_same_kind(model, flags.kind)
+    found = source.read_for(model, split)
     encoded = model.encode(found.rows, max_length)
     depths = [depth_named(model, one) for one in depth or ()]
     reducers = None if reduce is None else [one for one in reduce if one.lower() != "none"]

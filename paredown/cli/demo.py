@@ -12,21 +12,12 @@ from rich.table import Table
 
 from paredown.answers import Prediction
 from paredown.calibration import Promise, Risk
-from paredown.cli._app import AsJson, Config, DryRun, app, people, print_forecast, print_json, results
+from paredown.cli import _options as options
+from paredown.cli._app import app, people, print_forecast, print_json, results
 from paredown.cli._certifying import Certifying, held_out
-from paredown.cli._data import (
-    AnswerKind,
-    Data,
-    Header,
-    LabelColumn,
-    LabelSeparator,
-    PairColumn,
-    Source,
-    TaskName,
-    TextColumn,
-)
+from paredown.cli._data import ColumnFlags, Source
 from paredown.cli._fetch import ENCODER, REVIEWS, fetch_encoder, fetch_reviews
-from paredown.cli._loading import Device, device_named
+from paredown.cli._loading import device_named
 from paredown.cli.calibrate import certificate_lines
 from paredown.errors import BadInput, BadSetting
 from paredown.evaluation import Evaluation, evaluate, metric_for
@@ -51,24 +42,21 @@ Option = typer.Option
 
 
 @app.command()
+@options.grouped
 def demo(
+    *,
     model: Annotated[str | None, Option(help="Your own encoder; default: a 6-layer MiniLM.")] = None,
     method: Annotated[str, Option("--method", "-m", help="How to train.")] = METHOD,
-    task: TaskName = None,
-    data: Data = None,
+    task: options.TaskName = None,
+    data: options.Data = None,
     train: Annotated[str | None, Option(help="Your own labelled rows; default: rated movie-review sentences.")] = None,
     dev: Annotated[str | None, Option(help="Your own rows to choose by and to report on.")] = None,
-    text_column: TextColumn = None,
-    pair_column: PairColumn = None,
-    label_column: LabelColumn = None,
-    label_separator: LabelSeparator = None,
-    kind: AnswerKind = None,
-    header: Header = None,
+    flags: ColumnFlags,
     output: Annotated[Path, Option("--output", "-o", help="Folder for all that is made.")] = Path("demo"),
-    device: Device = "auto",
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-    config: Config = None,
+    device: options.Device = "auto",
+    dry_run: options.DryRun = False,
+    as_json: options.AsJson = False,
+    config: options.Config = None,
 ) -> None:
     """Train exits on a small encoder in minutes, on a CPU, and see what they save."""
     began = time.monotonic()
@@ -76,11 +64,10 @@ def demo(
     device_named(device)
     if dry_run:
         return print_forecast(_foreseen(model, task or train, method, output), as_json)
-    reading = Reading(LENGTH, text_column, pair_column, label_column, header, label_separator)
-    own = (
-        None if task is None and train is None else Source(task, data, {"train": train, "dev": dev}, reading, kind=kind)
-    )
-    rows = _rows(own) if own else _reviews(output / "downloads")
+    if task is None and train is None:
+        rows = _reviews(output / "downloads")
+    else:
+        rows = _rows(Source(task, data, {"train": train, "dev": dev}, flags.reading(LENGTH), kind=flags.kind))
     source = model or str(fetch_encoder(output / "downloads"))
     learnt, unseen = held_out(rows["train"])
     people.rule(f"{len(learnt):,} sentences to train on, {len(unseen):,} to certify, {len(rows['test']):,} to test on")

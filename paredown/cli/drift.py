@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from paredown.calibration.drift import Drift, DriftMonitor
-from paredown.cli._app import FAILED, AsJson, Config, app, print_json, results
+from paredown.cli import _options as options
+from paredown.cli._app import FAILED, app, print_json, results
 from paredown.cli._loading import load_any
 from paredown.errors import BadInput, CannotPromise
 from paredown.model import AdaptiveModel
@@ -28,8 +29,8 @@ def drift(
     ] = None,
     level: Annotated[float, Option(min=0, max=1, help="How often an alarm may be false.")] = 0.05,
     block: Annotated[int | None, Option(min=50, help="Rows that are compared at once; default: all.")] = None,
-    as_json: AsJson = False,
-    config: Config = None,
+    as_json: options.AsJson = False,
+    config: options.Config = None,
 ) -> None:
     """Check a log of predictions: do rows leave where they left when the plan was certified? Ends with 1 if not."""
     model = load_any(bundle)

@@ -14,7 +14,8 @@ from rich.table import Table
 
 from paredown.answers import Row
 from paredown.bundle import FACTS
-from paredown.cli._app import AsJson, CompileLayers, Config, DryRun, Precision, app, people, print_json, results
+from paredown.cli import _options as options
+from paredown.cli._app import app, people, print_json, results
 from paredown.cli._loading import check_source, device_named, is_bundle, load_bundle, method_settled, model_for
 from paredown.encoders.pretrained import config_facts
 from paredown.errors import BadInput, BadSetting
@@ -50,17 +51,17 @@ def elue(
     depth: Annotated[list[int] | None, Option(min=1, help="Also train the first so many layers alone.")] = None,
     baseline: Annotated[Path | None, Option(help="Curve to score against; default: the one that comes along.")] = None,
     save_baseline: Annotated[Path | None, Option(help="Write the curve of --depth, and score against it.")] = None,
-    head: Annotated[str | None, Option(help="Which head, for every method: attention, pooler, …")] = None,
-    epochs: Annotated[float | None, Option(help="For every method; default: as the method says.")] = None,
-    lr: Annotated[float | None, Option(help="Learning rate, likewise.")] = None,
-    batch_size: Annotated[int | None, Option(help="Rows per step, over all processes.")] = None,
+    head: options.HeadName = None,
+    epochs: options.Epochs = None,
+    lr: options.LearningRate = None,
+    batch_size: options.BatchSize = None,
     max_length: Annotated[int, Option(min=2, help="Tokens per row; longer rows are cut.")] = 256,
-    precision: Precision = "auto",
+    precision: options.Precision = "auto",
     seed: int = 42,
-    compile: CompileLayers = False,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-    config: Config = None,
+    compile: options.CompileLayers = False,
+    dry_run: options.DryRun = False,
+    as_json: options.AsJson = False,
+    config: options.Config = None,
 ) -> None:
     """Run a model over ELUE's tasks: exits trained once and used at several settings, or the first layers alone."""
     check_source(encoder)

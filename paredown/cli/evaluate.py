@@ -10,40 +10,19 @@ import torch
 import typer
 
 from paredown.answers import Encoded, flat
-from paredown.cli._app import AsJson, Config, DryRun, app, people, print_forecast, print_json, results
+from paredown.cli import _options as options
+from paredown.cli._app import app, people, print_forecast, print_json, results
 from paredown.cli._asked import ASKED, BATCH, Asked
 from paredown.cli._checkpoints import FILE, Kept, kept_bundles
-from paredown.cli._data import (
-    AnswerKind,
-    Data,
-    Header,
-    LabelColumn,
-    LabelSeparator,
-    PairColumn,
-    SkipBadRows,
-    Source,
-    TaskName,
-    TextColumn,
-    facts_of,
-)
-from paredown.cli._loading import (
-    Device,
-    Dtype,
-    Reduce,
-    Runtime,
-    changed,
-    check_same_kind,
-    device_named,
-    labels_to_read,
-    load_bundle,
-)
+from paredown.cli._data import RowFlags, facts_of
+from paredown.cli._loading import changed, check_same_kind, device_named, load_bundle
 from paredown.cli._originals import OriginalFiles, OriginalSettings, split_of
 from paredown.errors import BadInput
 from paredown.evaluation import Cost, Evaluation, metric_named, sweep
 from paredown.evaluation import evaluate as judge
 from paredown.evaluation.plots import can_draw
 from paredown.evaluation.report import fitting_rules
-from paredown.model import AdaptiveModel, Reading
+from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 
 PICTURES = ("score_by_layer", "score_against_cost", "exits")  # the last two need a rule
@@ -52,32 +31,28 @@ Option = typer.Option
 
 
 @app.command()
+@options.grouped
 def evaluate(
     bundle: Annotated[str, typer.Argument(help="A bundle; with --checkpoints the folder of a run.")],
-    rows: Annotated[str | None, typer.Argument(help="File or Hub dataset with labelled rows.")] = None,
+    *,
+    rows: options.LabelledRows = None,
     output: Annotated[Path | None, Option("--output", "-o", help="Folder for all files.")] = None,
-    task: TaskName = None,
-    data: Data = None,
+    task: options.TaskName = None,
+    data: options.Data = None,
     split: Annotated[str | None, Option(help="Of the task; default dev, test for submissions.")] = None,
-    text_column: TextColumn = None,
-    pair_column: PairColumn = None,
-    label_column: LabelColumn = None,
-    label_separator: LabelSeparator = None,
-    kind: AnswerKind = None,
-    header: Header = None,
-    skip_bad_rows: SkipBadRows = False,
-    rule: Annotated[list[str] | None, Option("--rule", "-r", help="Exit rules; default: all that fit.")] = None,
+    flags: RowFlags,
+    rule: options.Rules = None,
     max_drop: Annotated[
         float | None, Option(min=0, max=1, help="Score that may be lost at the chosen points; default 0.01, a point.")
     ] = None,
-    metric: Annotated[str | None, Option(help="Default: the task's.")] = None,
+    metric: options.MetricName = None,
     paper: Annotated[str | None, Option(help="Count FLOPs as fastbert or elasticbert did.")] = None,
     timed_batch: Annotated[list[int] | None, Option(help="Batch sizes to measure time at.")] = None,
-    max_length: Annotated[int | None, Option(help="Tokens per row; longer rows are cut.")] = None,
-    exit: Annotated[str | None, Option(help="An exit rule, or none, in place of the plan's own.")] = None,
-    reduce: Reduce = None,
-    dtype: Dtype = None,
-    runtime: Runtime = "auto",
+    max_length: options.MaxLength = None,
+    exit: options.ExitRule = None,
+    reduce: options.Reduce = None,
+    dtype: options.Dtype = None,
+    runtime: options.Runtime = "auto",
     write: Annotated[
         list[str] | None,
         Option(help="Instead of the report: files as deebert or elasticbert write, a submission to glue or elue."),
@@ -88,13 +63,11 @@ def evaluate(
     checkpoints: Annotated[
         bool, Option("--checkpoints", help="Instead of the report: a line for every kept checkpoint of a run.")
     ] = False,
-    record: Annotated[
-        Path | None, Option(help="Folder that keeps all outputs; of the same model, rows and plan they are used again.")
-    ] = None,
-    device: Device = "auto",
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-    config: Config = None,
+    record: options.RecordFolder = None,
+    device: options.Device = "auto",
+    dry_run: options.DryRun = False,
+    as_json: options.AsJson = False,
+    config: options.Config = None,
 ) -> None:
     """Score every layer and every exit rule at every speed from one pass over the rows, and measure the time."""
     settings = OriginalSettings(threshold or None, patience or None, tolerance, exit)
@@ -108,16 +81,15 @@ def evaluate(
     given = [flag for flag, value in reported.items() if value not in (None, [])]
     settings.check(formats := tuple(dict.fromkeys(write or ())), output, given, checkpoints)
     split = split_of(formats, split)
-    reading = Reading(max_length, text_column, pair_column, label_column, header, label_separator)
-    source = Source(task, data, {split: rows} if rows else None, reading, skip_bad_rows)
+    source = flags.source(task, data, {split: rows}, max_length)
     bundles = kept_bundles(bundle) if checkpoints else [bundle]
     where = device_named(device)
-    loaded = partial(_loaded, exit=exit, reduce=reduce, kind=kind, device=where, dtype=dtype, runtime=runtime)
+    loaded = partial(_loaded, exit=exit, reduce=reduce, kind=flags.kind, device=where, dtype=dtype, runtime=runtime)
     model, plan = loaded(bundles[-1])
     files = (
         OriginalFiles(formats, output, task, rows or "", split, settings, model, plan) if formats and output else None
     )
-    found = source.read(split, labels_to_read(model), model.kind.name, model.reading)
+    found = source.read_for(model, split)
     encoded = model.encode(found.rows, max_length)
     metrics = [metric] if metric else list(found.metrics)
     if files is not None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from paredown.cli._app import AsJson, Config, DryRun, app, print_forecast, print_json, results
+from paredown.cli import _options as options
+from paredown.cli._app import app, print_forecast, print_json, results
 from paredown.cli._loading import load_bundle
 from paredown.encoders.prune import export_hf, pruned
 from paredown.errors import BadSetting
@@ -18,17 +18,17 @@ FORMATS = {"hf": "an ordinary Hugging Face folder of the layers that the plan ru
 
 @app.command()
 def export(
-    bundle: Annotated[str, typer.Argument(help="A bundle.")],
-    output: Annotated[Path, typer.Argument(help="The folder to write; it must not exist.")],
+    bundle: options.Bundle,
+    output: options.NewFolder,
     format: Annotated[
         str, Option(help="; ".join(f"{name}: {meaning}" for name, meaning in FORMATS.items()) + ".")
     ] = "hf",
     own_classifier: Annotated[
         bool, Option("--own-classifier", help="Where a head answers last, let the model's own classifier do it.")
     ] = False,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-    config: Config = None,
+    dry_run: options.DryRun = False,
+    as_json: options.AsJson = False,
+    config: options.Config = None,
 ) -> None:
     """Write what a bundle's plan comes to at full depth as a plain model: no exits, the same answers."""
     if format not in FORMATS:

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from paredown.cli._app import AsJson, Config, DryRun, app, print_forecast, print_json, results
-from paredown.cli._loading import Tokenizer, check_source
+from paredown.cli import _options as options
+from paredown.cli._app import app, print_forecast, print_json, results
+from paredown.cli._loading import check_source
 from paredown.errors import BadSetting
 from paredown.model import AdaptiveModel
 
@@ -22,10 +23,10 @@ def import_(
     bundle: Annotated[Path, typer.Argument(help="The bundle to write; it must not exist.")],
     format: Annotated[str | None, Option(help=FORMATS)] = None,
     labels: Annotated[str | None, Option(help="Names of the labels in the order of training: bad,good")] = None,
-    tokenizer: Tokenizer = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-    config: Config = None,
+    tokenizer: options.Tokenizer = None,
+    dry_run: options.DryRun = False,
+    as_json: options.AsJson = False,
+    config: options.Config = None,
 ) -> None:
     """Make a bundle of a checkpoint that FastBERT, DeeBERT, ElasticBERT or BERT-of-Theseus saved."""
     from paredown.published.layouts import load_published  # imports transformers

@@ -11,7 +11,8 @@ from safetensors import safe_open
 
 from paredown.bundle import WEIGHTS
 from paredown.certificate import Certificate
-from paredown.cli._app import AsJson, Config, app, print_json, results
+from paredown.cli import _options as options
+from paredown.cli._app import app, print_json, results
 from paredown.cli._loading import check_source, first_line, is_bundle, load_any
 from paredown.cli.train import score_table
 from paredown.encoders.pretrained import config_facts, kind_in
@@ -26,8 +27,8 @@ SIZES = ("hidden_size", "d_model", "dim", "emb_dim")  # how configs call the wid
 @app.command()
 def info(
     model: Annotated[str, typer.Argument(help="A bundle, a Hugging Face folder or a hub id.")],
-    as_json: AsJson = False,
-    config: Config = None,
+    as_json: options.AsJson = False,
+    config: options.Config = None,
 ) -> None:
     """Say whether a model can be walked and what it would get; of a bundle: its plan, heads and scores."""
     check_source(model)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from paredown.cli._app import AsJson, Config, DryRun, app, print_forecast, print_json, results
+from paredown.cli import _options as options
+from paredown.cli._app import app, print_forecast, print_json, results
 from paredown.cli._loading import check_source, first_line
 from paredown.encoders.longer import lengthened
 from paredown.errors import BadBundle, BadSetting
@@ -18,14 +18,14 @@ Option = typer.Option
 @app.command()
 def lengthen(
     model: Annotated[str, typer.Argument(help="A Hugging Face folder or hub id, or a bundle.")],
-    output: Annotated[Path, typer.Argument(help="The folder to write; it must not exist.")],
+    output: options.NewFolder,
     to: Annotated[int, Option(min=2, help="Tokens that shall be read.")] = 1024,
     interpolate: Annotated[
         bool, Option("--interpolate", help="Stretch the positions instead of repeating them; all texts change.")
     ] = False,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-    config: Config = None,
+    dry_run: options.DryRun = False,
+    as_json: options.AsJson = False,
+    config: options.Config = None,
 ) -> None:
     """Write a model that reads longer texts; what it could read before it answers as before."""
     if output.exists():

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from paredown.bundle import save_plan
-from paredown.cli._app import AsJson, Config, DryRun, app, print_json, results
-from paredown.cli._loading import Reduce, changed, depth_named, load_bundle
+from paredown.cli import _options as options
+from paredown.cli._app import app, print_json, results
+from paredown.cli._loading import changed, depth_named, load_bundle
 from paredown.errors import BadSetting
 from paredown.plan import Plan
 
@@ -17,16 +18,16 @@ Option = typer.Option
 
 @app.command()
 def plan(
-    bundle: Annotated[str, typer.Argument(help="A bundle.")],
-    exit: Annotated[str | None, Option(help="When a row may leave: entropy:0.3, patience:4, …, none.")] = None,
-    reduce: Reduce = None,
+    bundle: options.Bundle,
+    exit: options.LeavingRule = None,
+    reduce: options.Reduce = None,
     depth: Annotated[
         str | None, Option(help="Which layers run: a number for the first so many, 0,2,4 for these, or all.")
     ] = None,
     whole: Annotated[str | None, Option("--plan", help="A whole plan as JSON.")] = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-    config: Config = None,
+    dry_run: options.DryRun = False,
+    as_json: options.AsJson = False,
+    config: options.Config = None,
 ) -> None:
     """Show the plan of a bundle, or write another one into it; every later use of the bundle then follows it."""
     model = load_bundle(bundle)

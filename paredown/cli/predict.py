@@ -17,11 +17,10 @@ from rich.progress import BarColumn, Progress, TextColumn
 from paredown.answers import flat
 from paredown.answers._length import check_length
 from paredown.bundle import FACTS
-from paredown.cli._app import AsJson, Config, DryRun, app, people, print_forecast, print_json, results
-from paredown.cli._data import AnswerKind, Header, PairColumn
-from paredown.cli._data import TextColumn as Text
+from paredown.cli import _options as options
+from paredown.cli._app import app, people, print_forecast, print_json, results
 from paredown.cli._incoming import PIPE, Input, InputSource, source_for
-from paredown.cli._loading import Device, Dtype, Reduce, Runtime, changed, check_same_kind, device_named, load_bundle
+from paredown.cli._loading import changed, check_same_kind, device_named, load_bundle
 from paredown.cli._outgoing import (
     Done,
     Outgoing,
@@ -46,25 +45,25 @@ Option = typer.Option
 
 @app.command()
 def predict(
-    bundle: Annotated[str, typer.Argument(help="A bundle.")],
+    bundle: options.Bundle,
     input: Annotated[str, typer.Argument(help="csv, tsv, jsonl (each also .gz), parquet; -: standard input.")],
     output: Annotated[str, typer.Argument(help=".jsonl, .csv or .parquet; with --task .json too; -: standard output.")],
-    text_column: Text = None,
-    pair_column: PairColumn = None,
+    text_column: options.TextColumn = None,
+    pair_column: options.PairColumn = None,
     id_column: Annotated[
         list[str] | None, Option(help="A column that comes along to the output, under its name; may be repeated.")
     ] = None,
     keep_columns: Annotated[bool, Option("--keep-columns", help="All columns of the input come along.")] = False,
-    header: Header = None,
+    header: options.Header = None,
     input_format: Annotated[
         str, Option(help="Of standard input: text (one a line), csv, tsv, jsonl, conll; auto: its first line tells.")
     ] = "auto",
-    kind: AnswerKind = None,
-    exit: Annotated[str | None, Option(help="When a row may leave: entropy:0.3, patience:4, …, none.")] = None,
+    kind: options.AnswerKind = None,
+    exit: options.LeavingRule = None,
     speed: Annotated[
         float | None, Option(help="0: every layer, 1: the first exit, 0.5: half of what that saves (as on dev rows).")
     ] = None,
-    reduce: Reduce = None,
+    reduce: options.Reduce = None,
     plan: Annotated[str | None, Option(help="A whole plan as JSON.")] = None,
     null_threshold: Annotated[
         float | None,
@@ -84,9 +83,9 @@ def predict(
         int, Option(min=1, help="That parse, tokenise, run and decode side by side; they share cores and GPU.")
     ] = 1,
     max_length: Annotated[int | None, Option(min=SHORTEST, help="Tokens per row; longer rows are cut.")] = None,
-    device: Device = "auto",
-    dtype: Dtype = None,
-    runtime: Runtime = "auto",
+    device: options.Device = "auto",
+    dtype: options.Dtype = None,
+    runtime: options.Runtime = "auto",
     ray: Annotated[
         str | None, Option(help="Let workers of a Ray cluster answer: local starts one here, auto, HOST:PORT join one.")
     ] = None,
@@ -95,9 +94,9 @@ def predict(
     ] = None,
     restart: Annotated[bool, Option("--restart", help="Begin anew, whatever the output holds.")] = False,
     skip_bad_rows: Annotated[bool, Option(help="Give rows that cannot be read an error in place of a label.")] = False,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-    config: Config = None,
+    dry_run: options.DryRun = False,
+    as_json: options.AsJson = False,
+    config: options.Config = None,
 ) -> None:
     """Predict every row of a file of any size. The same command goes on with a run that was stopped."""
     _check_files(input, output, restart, task is not None, ray is not None)

@@ -17,7 +17,8 @@ import typer
 from rich.table import Table
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
-from paredown.cli._app import AsJson, CompileLayers, Config, DryRun, Precision, app, people, print_json, results
+from paredown.cli import _options as options
+from paredown.cli._app import app, people, print_json, results
 from paredown.cli._loading import check_source, first_line, is_bundle, load_any
 from paredown.encoders.pretrained import config_facts, folder_of
 from paredown.errors import BadBundle, BadSetting
@@ -45,27 +46,27 @@ def pretrain(
     text: Annotated[
         list[str], typer.Argument(help="Text files, .gz too: a paragraph a line, blank between documents.")
     ],
-    output: Annotated[Path, Option("--output", "-o", help="Folder of the run; the bundle ends in OUTPUT/model.")],
+    output: options.RunFolder,
     from_scratch: Annotated[bool, Option("--from-scratch", help="Of the encoder only the shape: new weights.")] = False,
     method: Annotated[str, Option("--method", "-m", help="Other settings, as elastic_pretrain:groups=all,sop=0")] = (
         "elastic_pretrain"
     ),
     epochs: Annotated[float | None, Option(help="Times over the text; default: as the method says.")] = None,
-    lr: Annotated[float | None, Option(help="Learning rate, likewise.")] = None,
+    lr: options.LearningRate = None,
     batch_size: Annotated[int | None, Option(help="Rows per step, over all processes, likewise.")] = None,
     max_length: Annotated[int, Option(help="Tokens per row.")] = 128,
     whole_words: Annotated[bool, Option("--whole-words", help="Hide all tokens of a word or none.")] = False,
     dev: Annotated[str | None, Option(help="Held-out text, to compare the exits before and after.")] = None,
     dev_share: Annotated[float, Option(help="Without --dev: the share of the rows that is held out.")] = 0.01,
     cache: Annotated[Path | None, Option(help="Where the token ids are kept; default: OUTPUT/corpus.")] = None,
-    precision: Precision = "auto",
+    precision: options.Precision = "auto",
     seed: int = 42,
-    compile: CompileLayers = False,
+    compile: options.CompileLayers = False,
     checkpoint_every: Annotated[int, Option(help="Steps between two checkpoints.")] = 1000,
-    tracker: Annotated[list[str] | None, Option(help="tensorboard, wandb, … (accelerate's).")] = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-    config: Config = None,
+    tracker: options.Trackers = None,
+    dry_run: options.DryRun = False,
+    as_json: options.AsJson = False,
+    config: options.Config = None,
 ) -> None:
     """Pre-train an encoder on text with an exit after every layer. The same command goes on with a stopped run."""
     given = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "whole_words": whole_words or None}

@@ -10,79 +10,51 @@ from typing import Annotated, Any
 
 import typer
 
-from paredown.cli._app import AsJson, Config, DryRun, app, print_forecast, print_json, results
+from paredown.cli import _options as options
+from paredown.cli._app import app, print_forecast, print_json, results
 from paredown.cli._asked import BATCH
-from paredown.cli._data import (
-    AnswerKind,
-    Data,
-    Header,
-    LabelColumn,
-    LabelSeparator,
-    PairColumn,
-    SkipBadRows,
-    Source,
-    TaskName,
-    TextColumn,
-    facts_of,
-)
-from paredown.cli._loading import (
-    Device,
-    Reduce,
-    Runtime,
-    changed,
-    check_same_kind,
-    device_named,
-    labels_to_read,
-    load_bundle,
-)
+from paredown.cli._data import RowFlags, facts_of
+from paredown.cli._loading import changed, check_same_kind, device_named, load_bundle
 from paredown.errors import BadInput
 from paredown.evaluation import metric_named
-from paredown.model import Reading
 from paredown.reporting import report as made_of
 
 Option = typer.Option
 
 
 @app.command()
+@options.grouped
 def report(
-    bundle: Annotated[str, typer.Argument(help="A bundle.")],
-    rows: Annotated[str | None, typer.Argument(help="File or Hub dataset with labelled rows.")] = None,
+    bundle: options.Bundle,
+    *,
+    rows: options.LabelledRows = None,
     output: Annotated[Path, Option("--output", "-o", help="The HTML file to write.")] = Path("report.html"),
-    record: Annotated[
-        Path | None, Option(help="Folder that keeps all outputs; of the same model, rows and plan they are used again.")
-    ] = None,
+    record: options.RecordFolder = None,
     bench: Annotated[Path | None, Option(help="What `paredown bench --output` wrote, to be shown too.")] = None,
     examples: Annotated[int, Option(min=1, max=50, help="Hard, easy and shortened rows to show.")] = 8,
     time: Annotated[bool, Option(help="Measure the time of single rows too.")] = True,
-    task: TaskName = None,
-    data: Data = None,
+    task: options.TaskName = None,
+    data: options.Data = None,
     split: Annotated[str, Option(help="Of the task.")] = "dev",
-    text_column: TextColumn = None,
-    pair_column: PairColumn = None,
-    label_column: LabelColumn = None,
-    label_separator: LabelSeparator = None,
-    kind: AnswerKind = None,
-    header: Header = None,
-    skip_bad_rows: SkipBadRows = False,
-    metric: Annotated[str | None, Option(help="Default: the task's.")] = None,
-    max_length: Annotated[int | None, Option(help="Tokens per row; longer rows are cut.")] = None,
-    exit: Annotated[str | None, Option(help="An exit rule, or none, in place of the plan's own.")] = None,
-    reduce: Reduce = None,
-    device: Device = "auto",
-    runtime: Runtime = "auto",
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-    config: Config = None,
+    flags: RowFlags,
+    metric: options.MetricName = None,
+    max_length: options.MaxLength = None,
+    exit: options.ExitRule = None,
+    reduce: options.Reduce = None,
+    device: options.Device = "auto",
+    runtime: options.Runtime = "auto",
+    dry_run: options.DryRun = False,
+    as_json: options.AsJson = False,
+    config: options.Config = None,
 ) -> None:
     """Write one HTML file: score against cost for every exit rule, with a slider, who leaves where, and examples."""
-    reading = Reading(max_length, text_column, pair_column, label_column, header, label_separator)
-    source = Source(task, data, {split: rows} if rows else None, reading, skip_bad_rows)
+    source = flags.source(task, data, {split: rows}, max_length)
     measured = None if bench is None else _bench(bench)
     model = load_bundle(bundle, runtime=runtime).to(device_named(device))
-    check_same_kind(model, kind)
+    check_same_kind(model, flags.kind)
     model.plan = changed(model.plan, exit, reduce)
     model.route(model.plan)
-    found = source.read(split, labels_to_read(model), model.kind.name, model.reading)
+    found = source.read_for(model, split)
     if dry_run:
         facts = {"rows": len(found.rows), "plan": str(model.plan), "file": str(output)}
         return print_forecast({**facts_of(found, model, max_length), **facts}, as_json)

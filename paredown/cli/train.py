@@ -13,40 +13,17 @@ import typer
 from rich.table import Table
 
 from paredown.calibration import Calibrated
-from paredown.cli._app import (
-    AsJson,
-    CompileLayers,
-    Config,
-    DryRun,
-    Precision,
-    app,
-    people,
-    print_facts,
-    print_json,
-    results,
-)
+from paredown.cli import _options as options
+from paredown.cli._app import app, people, print_facts, print_json, results
 from paredown.cli._certifying import Certifying, held_out, promise_of
-from paredown.cli._data import (
-    AnswerKind,
-    Data,
-    Header,
-    LabelColumn,
-    LabelSeparator,
-    PairColumn,
-    SkipBadRows,
-    Source,
-    TaskName,
-    TextColumn,
-    facts_of,
-    metric_of,
-)
+from paredown.cli._data import RowFlags, facts_of, metric_of
 from paredown.cli._held_out import HeldOut
-from paredown.cli._loading import Device, Reduce, Tokenizer, device_named, method_settled, model_for
+from paredown.cli._loading import device_named, method_settled, model_for
 from paredown.cli.calibrate import Risk, certificate_lines
 from paredown.evaluation import Cost, Worth, metric_named, record, worth
 from paredown.evaluation.elue import static_point
 from paredown.evaluation.plots import save_depths
-from paredown.model import AdaptiveModel, Reading
+from paredown.model import AdaptiveModel
 from paredown.system.saving import write_json
 from paredown.training import train as run
 from paredown.training.batches import Batches, lengths
@@ -60,33 +37,29 @@ Option = typer.Option
 
 
 @app.command()
+@options.grouped
 def train(
     model: Annotated[str, typer.Argument(help="A Hugging Face folder, hub id or weights file, or a bundle.")],
-    output: Annotated[Path, Option("--output", "-o", help="Folder of the run; the bundle ends in OUTPUT/model.")],
+    *,
+    output: options.RunFolder,
     method: Annotated[
         list[str] | None, Option("--method", "-m", help="auto (the default), fastbert, joint:distill=1.0, …")
     ] = None,
     depth: Annotated[list[int] | None, Option(min=1, help="So many first layers; several: a model of each.")] = None,
-    head: Annotated[str | None, Option(help="Which head, for every method: attention, pooler, …")] = None,
-    reduce: Reduce = None,
-    tokenizer: Tokenizer = None,
-    task: TaskName = None,
-    data: Data = None,
+    head: options.HeadName = None,
+    reduce: options.Reduce = None,
+    tokenizer: options.Tokenizer = None,
+    task: options.TaskName = None,
+    data: options.Data = None,
     train: Annotated[str | None, Option(help="File or Hub dataset with labelled rows.")] = None,
     dev: Annotated[str | None, Option(help="The same, to choose the best weights by.")] = None,
     test: Annotated[
         str | None, Option(help="The same, to report on at the end; with --task also one of its splits: test, …")
     ] = None,
     unlabelled: Annotated[str | None, Option(help="More text without labels, for stages that need none.")] = None,
-    text_column: TextColumn = None,
-    pair_column: PairColumn = None,
-    label_column: LabelColumn = None,
-    label_separator: LabelSeparator = None,
-    kind: AnswerKind = None,
-    header: Header = None,
-    skip_bad_rows: SkipBadRows = False,
-    epochs: Annotated[float | None, Option(help="For every method; default: as the method says.")] = None,
-    lr: Annotated[float | None, Option(help="Learning rate, likewise.")] = None,
+    flags: RowFlags,
+    epochs: options.Epochs = None,
+    lr: options.LearningRate = None,
     max_drop: Annotated[
         float | None, Option(help="What the plan may cost of the score, 0.01 is a point; default of auto: 0.005.")
     ] = None,
@@ -97,22 +70,22 @@ def train(
     calibration: Annotated[
         str | None, Option(help="File with these rows; default: a fifth of the training rows, 4,000 at most.")
     ] = None,
-    batch_size: Annotated[int | None, Option(help="Rows per step, over all processes.")] = None,
-    max_length: Annotated[int | None, Option(help="Tokens per row; longer rows are cut.")] = None,
-    precision: Precision = "auto",
+    batch_size: options.BatchSize = None,
+    max_length: options.MaxLength = None,
+    precision: options.Precision = "auto",
     save_dtype: Annotated[str | None, Option(help="Of the bundle: float32 (default), float16 or bfloat16.")] = None,
     seed: int = 42,
-    device: Device = "auto",
-    compile: CompileLayers = False,
+    device: options.Device = "auto",
+    compile: options.CompileLayers = False,
     evaluate_every: Annotated[int | None, Option(min=1, help="Steps between dev scores; default: an epoch.")] = None,
     save_every: Annotated[int | None, Option(min=1, help="Steps between checkpoints; default: an epoch.")] = None,
     keep_checkpoints: Annotated[
         bool, Option("--keep-checkpoints", help="Keep the model of every checkpoint, as a bundle in OUTPUT/kept.")
     ] = False,
-    tracker: Annotated[list[str] | None, Option(help="tensorboard, wandb, … (accelerate's).")] = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-    config: Config = None,
+    tracker: options.Trackers = None,
+    dry_run: options.DryRun = False,
+    as_json: options.AsJson = False,
+    config: options.Config = None,
 ) -> None:
     """Train a model so that its rows can leave early. The same command goes on with a run that was stopped."""
     check_trackers(tracker or ())
@@ -120,9 +93,8 @@ def train(
     Settings(
         seed, batch_size, precision=precision, save_dtype=save_dtype
     )  # wrong ones are refused before data are read
-    reading = Reading(max_length, text_column, pair_column, label_column, header, label_separator)
     files = {name: path for name, path in (("train", train), ("dev", dev)) if path}
-    source = Source(task, data, files, reading, skip_bad_rows, kind)
+    source = flags.source(task, data, files, max_length, flags.kind)
     found, held, more = source.training(unlabelled)
     settled = {"head": head, "epochs": epochs, "lr": lr, "max_drop": max_drop}
     chosen = [method_settled(text, **settled) for text in method or ["auto"]]

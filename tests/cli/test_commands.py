@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+import typer
 
 import paredown.cli
 from paredown.cli import COMMANDS, command, main
+from paredown.cli import _options as options
 from paredown.cli._commands import Listed
 from paredown.cli._spelling import INSTEAD, SAME, understood
 from paredown.errors import Interrupted
@@ -32,6 +35,30 @@ def test_the_list_of_commands_shows_the_help_that_a_command_has(name: str) -> No
 def test_every_module_without_an_underscore_is_a_command() -> None:
     modules = {path.stem for path in Path(paredown.cli.__file__).parent.glob("[a-z]*.py")}
     assert {name.rstrip("_") for name in modules} == set(COMMANDS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    first: Annotated[int, typer.Option(help="One.")] = 1
+    second: Annotated[str | None, typer.Option("--other", "-s")] = None
+
+
+def test_a_group_of_options_is_spread_where_it_stands() -> None:
+    seen: list[Any] = []
+    lone = typer.Typer()
+
+    @lone.command()
+    @options.grouped
+    def made(name: str, *, before: int = 0, group: Group, after: options.AsJson = False) -> None:
+        """Makes it."""
+        seen.append((name, before, group, after))
+
+    made_command = typer.main.get_command(lone)
+    names = [str(parameter.name) for parameter in made_command.params]
+    assert names[:5] == ["name", "before", "first", "second", "after"] and made_command.help == "Makes it."
+    for words in (["a"], ["b", "--before", "2", "-s", "x", "--first", "3", "--json"]):
+        made_command(words, standalone_mode=False)
+    assert seen == [("a", 0, Group(), False), ("b", 2, Group(first=3, second="x"), True)]
 
 
 def test_the_version(capsys: Any) -> None:
