@@ -1,17 +1,13 @@
-"""Writes the figures of docs/calibration.md from benchmarks/calibration.json.
-
-python -m benchmarks.calibration_report
-"""
+"""The figures of docs/calibration.md, from benchmarks/calibration.json."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.pages import DOCS, filled, put, table
+from benchmarks.pages import DOCS, Document, committed, filled, put, table
 
-HERE, PAGE = Path(__file__).parent, DOCS / "calibration.md"
+PAGE = DOCS / "calibration.md"
 PROMISES = {"score": "at most {bound:.0%} of the score lost", "disagreement": "at most {bound:.0%} answered otherwise"}
 
 
@@ -60,10 +56,6 @@ def held(found: dict[str, Any]) -> str:
     return "\n\n".join([*parts, filled(f"{'; '.join(made)}.")])
 
 
-def main() -> None:
-    found = json.loads((HERE / "calibration.json").read_text())
-    PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), held=held(found)), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+def documents() -> Iterator[Document]:
+    found = committed("calibration")
+    yield PAGE, lambda text: put(text, held=held(found))

@@ -4,8 +4,7 @@
 
 Sentences of SST-2 with their number before them, so that no two rows are the same; a 12-layer encoder of width 32 and
 random weights (benchmarks/predict.py), so that what is measured is the host and Ray, not the encoder. One thread a
-process. Seconds are those of the whole command and, without its start, those of its own report. Writes cluster.json
-and the figures of docs/cluster.md.
+process. Seconds are those of the whole command and, without its start, those of its own report. Writes cluster.json.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ import torch
 from transformers import AutoTokenizer
 
 from benchmarks.early_exit import repeatable_command
-from benchmarks.pages import DOCS, filled, put, table
 from benchmarks.predict import LOOKED_AT, bundle
 from paredown.cli._outgoing import shards_of
 from paredown.system.machine import machine
@@ -75,20 +73,6 @@ def kill_one(driver: int, out: Path) -> int:
     return there
 
 
-def page(result: dict[str, Any]) -> str:
-    runs, head = result["runs"], ["run", "seconds", "with its start", "rows", "lost", "twice", "the local file"]
-    same = {name: run["sha256 of the output"] == runs["local"]["sha256 of the output"] for name, run in runs.items()}
-    lines = [
-        [name, f"{run['seconds']:.1f}", f"{run['seconds with its start']:.1f}", f"{run['rows']:,}"]
-        + [str(run["rows lost"]), str(run["rows twice"]), "to the byte" if same[name] else "**differs**"]
-        for name, run in runs.items()
-    ]
-    about = f"""{result["rows"]:,} rows in {result["shards"]} shards, {result["cpu"]}, {result["cores"]} cores that
-        others used too, Ray {result["ray"]}, torch {result["torch"]}; seconds of a run on Ray include its start and
-        that of its workers: `{result["command"]}`."""
-    return f"{table(head, lines)}\n\n{filled(about)}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=Path, required=True, help="train.tsv of SST-2")
@@ -114,8 +98,6 @@ def main() -> None:
             result["runs"][name] = predicted(folder, rows, *settings)
             print(name, result["runs"][name], flush=True)
             args.output.write_text(json.dumps(result, indent=1) + "\n")
-    document = DOCS / "cluster.md"
-    document.write_text(put(document.read_text(encoding="utf-8"), figures=page(result)), encoding="utf-8")
 
 
 if __name__ == "__main__":

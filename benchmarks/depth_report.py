@@ -1,11 +1,9 @@
-"""From the results beside it: docs/depth.md, its pictures, and the figures in two methods' cards.
-
-python -m benchmarks.depth_report
-"""
+"""docs/depth.md, its pictures, and the figures in two methods' cards, from the results beside it."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from benchmarks.depth_findings import answer, beside, elastic_findings, static_lines, theseus_findings
 from benchmarks.depth_pictures import draw
@@ -24,9 +22,8 @@ from benchmarks.depth_results import (
     scores,
     seeds_of,
 )
-from benchmarks.pages import DOCS, ROOT, error, filled, how_made, machine, spoken, table
+from benchmarks.pages import DOCS, ROOT, Document, error, filled, how_made, machine, spoken, table
 
-SCRIPT = "python -m benchmarks.depth_report"
 PAGE = DOCS / "depth.md"
 PICTURES = [DOCS / f"depth_{name}.png" for name in ("theseus", "pretraining")]
 CARDS = [ROOT / "paredown" / "methods" / name / "README.md" for name in ("module_replacing", "elastic_pretrain")]
@@ -50,7 +47,7 @@ Rows are cut at 128 tokens.
 
 {table(["", "task", "rows of train, dev", "trained by"], settings(theseus, elastic))}
 
-{how_made(SCRIPT, [theseus, elastic], cautions(theseus, elastic), earlier(theseus, elastic))}
+{how_made([theseus, elastic], cautions(theseus, elastic), earlier(theseus, elastic))}
 """
 
 
@@ -230,14 +227,13 @@ def elastic_card(theseus: dict, elastic: dict) -> str:
     return table(["dev accuracy after layer", *map(str, shown)], lines)
 
 
-def main() -> None:
+def documents() -> Iterator[Document]:
     theseus, elastic, short = read(RESULTS)
-    PAGE.write_text(page(theseus, elastic, short))
+    yield PAGE, lambda _: page(theseus, elastic, short)
     for path in CARDS:
-        path.write_text(card(path.read_text(), theseus, elastic))
+        yield path, lambda text: card(text, theseus, elastic)
+
+
+def pictures() -> None:
+    theseus, elastic, _ = read(RESULTS)
     draw(theseus, elastic, PICTURES)
-    print(f"written: {PAGE.relative_to(ROOT)}, {len(PICTURES)} pictures, the figures in {len(CARDS)} cards")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,11 +1,9 @@
-"""From the results beside it: docs/early_exit.md, its pictures, and the tables of figures in the methods' cards.
-
-python -m benchmarks.early_exit_report
-"""
+"""docs/early_exit.md, its pictures, and the tables of figures in the methods' cards, from the results beside it."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from benchmarks.early_exit_pictures import draw, picture
 from benchmarks.early_exit_results import (
@@ -21,9 +19,8 @@ from benchmarks.early_exit_results import (
     read,
     rows,
 )
-from benchmarks.pages import DOCS, ROOT, bullets, error, filled, how_made, machine, span, table
+from benchmarks.pages import DOCS, ROOT, Document, bullets, error, filled, how_made, machine, span, table
 
-SCRIPT = "python -m benchmarks.early_exit_report"
 PAGE = DOCS / "early_exit.md"
 CUT = "3.16x"  # the speed-up that the page's first sentences speak of
 
@@ -45,7 +42,7 @@ def page(files: list[dict], found: Found) -> str:
 
 {table(["task", "method", "trained by, in turn"], settings(found))}
 
-{how_made(SCRIPT, files, cautions(files[0], found))}
+{how_made(files, cautions(files[0], found))}
 """
 
 
@@ -234,15 +231,14 @@ def figures(methods: list[str], found: Found) -> str:
     return table(["dev accuracy", "run", "full depth", *(t.replace("x", "×") for t in TARGETS)], lines)
 
 
-def main() -> None:
+def documents() -> Iterator[Document]:
     files, found = read(RESULTS)
-    PAGE.write_text(page(files, found))
+    yield PAGE, lambda _: page(files, found)
     for path in sorted((ROOT / "paredown" / "methods").glob("*/README.md")):
-        path.write_text(card(path.read_text(), found))
+        yield path, lambda text: card(text, found)
+
+
+def pictures() -> None:
+    _, found = read(RESULTS)
     for task in NAMES:
         draw(found, task)
-    print(f"written: {PAGE}, its pictures, and the figures of the cards")
-
-
-if __name__ == "__main__":
-    main()

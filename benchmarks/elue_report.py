@@ -1,19 +1,13 @@
-"""From the results beside it: the figures of docs/elue.md and its picture.
-
-python -m benchmarks.elue_report
-"""
+"""The figures of docs/elue.md and its picture, from the results beside it."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from collections.abc import Iterator
 
-from benchmarks.pages import DOCS, bullets, filled, how_made, machine, put, spoken, table
+from benchmarks.pages import DOCS, Document, bullets, committed, filled, how_made, machine, put, spoken, table
 from paredown.evaluation.elue import TASKS, Standing
 from paredown.evaluation.plots import STYLE, elue
 
-RESULTS = Path(__file__).with_name("elue.json")
-SCRIPT = "python -m benchmarks.elue_report"
 PAGE = DOCS / "elue.md"
 PICTURE = PAGE.with_suffix(".png")
 NAMES = {
@@ -75,7 +69,7 @@ def made(results: dict, standing: Standing) -> str:
         """**FLOPs of heads** were counted as they were then, every token asking; since then only the first does, which
         saves 2 to 5 % of a layer at each exit, so exits would score a little higher now.""",
     ]
-    section = how_made(SCRIPT, [results], cautions, what="the figures of this page")
+    section = how_made([results], cautions, what="the figures of this page")
     return f"{section}\n\nLeft out or doubtful:\n\n{bullets(standing.notes)}"
 
 
@@ -109,15 +103,13 @@ def example(results: dict) -> str:
     return next(run["method"] for run in results["runs"] if run["label"] == "exits")
 
 
-def main() -> None:
+def documents() -> Iterator[Document]:
+    results = committed("elue")
+    yield PAGE, lambda text: page(text, results)
+
+
+def pictures() -> None:
     import matplotlib
 
-    results = json.loads(RESULTS.read_text())
     with matplotlib.rc_context(STYLE):
-        elue(Standing.from_json(results)).savefig(PICTURE, dpi=160, metadata={"Software": None})
-    PAGE.write_text(page(PAGE.read_text(), results))
-    print(f"written: {PAGE}, {PICTURE}")
-
-
-if __name__ == "__main__":
-    main()
+        elue(Standing.from_json(committed("elue"))).savefig(PICTURE, dpi=160, metadata={"Software": None})

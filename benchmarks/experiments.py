@@ -99,7 +99,7 @@ FASTBERT = "fastbert:batch_size=64,lr=3e-5,epochs=3,exit_lr=3e-4,exit_epochs={}"
 FASTBERTS = [
     Experiment(
         "fastbert-book-review",
-        "book-review, all",
+        "book-review-all",
         "bert-base-zh",
         (
             Recipe("fastbert", (FASTBERT.format(3),), fixed=SPEEDS),
@@ -179,8 +179,8 @@ class Reading:
 
 
 READINGS = [
-    Reading("imdb, 512 tokens", Tuning(32, 5e-5, 2), "imdb", 2.25),
-    Reading("20news, 512 tokens", Tuning(32, 1e-4, 5), "20news", 3.9),
+    Reading("imdb-512", Tuning(32, 5e-5, 2), "imdb", 2.25),
+    Reading("20news-512", Tuning(32, 1e-4, 5), "20news", 3.9),
     Reading("squad", Tuning(32, 1e-4, 3), "squad", 1.5),
     Reading("squad_v2", Tuning(32, 1e-4, 4), "squad", 1.5),
     Reading("race", Tuning(16, 5e-5, 4), "race", 1.5, "e5-small"),
@@ -201,7 +201,7 @@ def _tokens(reading: Reading) -> Experiment:
         policies["policy, detached"] = f"{policies['policy']},detach_dropped=true"
     learned = {"start": ALL_TOKENS, "reducers": ("selector:0.5",)}
     return Experiment(
-        f"tokens-{reading.rows.split(',')[0]}",
+        f"tokens-{reading.rows.removesuffix('-512')}",
         reading.rows,
         reading.encoder,
         (
@@ -224,7 +224,7 @@ def _all_three(rows: str, tuning: Tuning, speedup: float) -> Experiment:
     under: dict = {"reduce": kept[0], "reducers": kept}
     policy, gentle = _policy(tuning, speedup), _policy(tuning, 1 + (speedup - 1) / 2)
     return Experiment(
-        f"three-{rows.split(',')[0]}",
+        f"three-{rows.removesuffix('-512')}",
         rows,
         "gte-small",
         (
@@ -243,8 +243,8 @@ def _all_three(rows: str, tuning: Tuning, speedup: float) -> Experiment:
 
 
 THREE = [
-    _all_three("imdb, 512 tokens", Tuning(32, 5e-5, 3), 2.25),
-    _all_three("20news, 512 tokens", Tuning(32, 1e-4, 5), 3.9),
+    _all_three("imdb-512", Tuning(32, 5e-5, 3), 2.25),
+    _all_three("20news-512", Tuning(32, 1e-4, 5), 3.9),
 ]
 
 
@@ -254,16 +254,22 @@ THREE = [
 INDEPENDENT = "self_distill:teacher=stock,epochs=3,lr=5e-5,exit_epochs=3,exit_lr=5e-4,batch_size=64,rule=none"
 DEFAULT = (Recipe("independent", (INDEPENDENT,)), Recipe("auto", ("auto",), fixed=("own",)))
 AUTOS = [
-    Experiment(f"auto-{rows}", rows, encoder, DEFAULT)
-    for rows, encoder in {
-        "ag_news": "gte-small",
-        "chnsenticorp": "bert-base-zh",
-        "scitail": "e5-small",
-        "snli": "gte-small",
-        "rte": "e5-small",
-        "cola": "e5-small",
-        "sst-2": "gte-small",
-    }.items()
+    *(
+        Experiment(f"auto-{rows}", rows, "gte-small", DEFAULT)
+        for rows in ("ag_news", "snli", "sst-2", "imdb", "20news")
+    ),
+    *(Experiment(f"auto-{rows}", rows, "e5-small", DEFAULT) for rows in ("scitail", "rte", "cola", "mrpc")),
+    Experiment("auto-chnsenticorp", "chnsenticorp", "bert-base-zh", DEFAULT),
+    Experiment("auto-squad", "squad", "gte-small", DEFAULT),
+    Experiment("auto-sts-b", "sts-b", "minilm-l6", DEFAULT),
+    Experiment("auto-book-review", "book-review", "m3e-small", DEFAULT),
+    Experiment("auto-chnsenticorp-m3e-small", "chnsenticorp", "m3e-small", DEFAULT),
+    Experiment("auto-rte-gte-small", "rte", "gte-small", DEFAULT),
+    Experiment("auto-ag_news-minilm-l6", "ag_news", "minilm-l6", DEFAULT),
+    Experiment("auto-sst-2-1000", "sst-2-1000", "gte-small", DEFAULT),
+    Experiment("auto-ag_news-1000", "ag_news-1000", "gte-small", DEFAULT),
+    Experiment("auto-imdb-1000", "imdb-1000", "e5-small", DEFAULT),
+    Experiment("auto-20news-1000", "20news-1000", "minilm-l6", DEFAULT),
 ]
 
 EXPERIMENTS = {one.name: one for one in [*EXITS, *FASTBERTS, *THESEUS, *TOKENS, *THREE, *AUTOS]}

@@ -6,9 +6,11 @@ Run it with `make families`.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 from transformers.utils import logging
 
+from benchmarks.pages import Document
 from tests.families import COMMITTED, EVERY_TOKEN, EXACT, survey, version
 
 CELLS = {EXACT: "yes | yes |", EVERY_TOKEN: "yes | no |"}
@@ -35,6 +37,11 @@ cannot be dropped, a plan that reduces is refused too, and exits work as everywh
 can both classify sequences and fill masks with, runs its layers one by one and compares with the stock forward
 (`tests/contracts/test_parity.py`). No family has code of its own. Families without a tiny model were not tried.
 """
+
+
+def documents() -> Iterator[Document]:
+    survey_ = json.loads(COMMITTED.read_text(encoding="utf-8"))
+    yield COMMITTED.with_suffix(".md"), lambda _: page(survey_["families"], survey_["transformers"])
 
 
 def main() -> None:

@@ -1,20 +1,17 @@
-"""From the results beside it: docs/fastbert_paper.md and its picture.
-
-python -m benchmarks.fastbert_paper_report
-"""
+"""docs/fastbert_paper.md and its picture, from the results beside it."""
 
 from __future__ import annotations
 
-import argparse
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import DOCS, bullets, error, filled, how_made, machine, signed, span, spoken, table
+from benchmarks.pages import DOCS, Document, bullets, error, filled, how_made, machine, signed, span, spoken, table
 
-SCRIPT = "python -m benchmarks.fastbert_paper_report"
 RESULTS = Path(__file__).with_name("fastbert_paper.json")
 PAGE = DOCS / "fastbert_paper.md"
+PICTURE = PAGE.with_suffix(".png")
 MIDDLE = "0.5"  # the speed that the page's first sentences speak of
 NAMES = {"book-review": "Douban book review", "imdb": "IMDb", "ag_news": "AG News"}
 COLOURS = {"0.1": "#56B4E9", "0.5": "#0072B2", "0.8": "#E69F00"}  # Okabe and Ito's
@@ -61,7 +58,7 @@ reports, the dashed line is our full depth. Below: the share of test rows that l
 
 {table(["set", "encoder", "longest row", "rows of train, dev, test", "trained by"], settings(found))}
 
-{how_made(SCRIPT, [facts], [*of_all(facts, found), *of_sets(found)])}
+{how_made([facts], [*of_all(facts, found), *of_sets(found)])}
 """
 
 
@@ -334,17 +331,10 @@ def where_rows_leave(axis: Any, one: Set) -> None:
     axis.grid(axis="y", color="0.9", linewidth=0.8)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--page", type=Path, default=PAGE)
-    args = parser.parse_args()
-    facts, found = read(args.results)
-    picture = args.page.with_suffix(".png")
-    args.page.write_text(page(facts, found, picture.name))
-    draw(found, picture)
-    print(f"written: {args.page} and {picture.name}")
+def documents() -> Iterator[Document]:
+    facts, found = read(RESULTS)
+    yield PAGE, lambda _: page(facts, found, PICTURE.name)
 
 
-if __name__ == "__main__":
-    main()
+def pictures() -> None:
+    draw(read(RESULTS)[1], PICTURE)

@@ -21,10 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import DOCS, filled, put, table
-
 TURNS, ROUNDS, CALLS = 5, 9, 60
-PAGE = DOCS / "engine.md"
 
 
 def small() -> Any:
@@ -145,9 +142,7 @@ def main() -> None:
         found[name] = medians([turn[name] for turn in turns])
     found["full_depth"] = [full_depth(tokens) for tokens in (16, 32, 128)]
     args.out.write_text(json.dumps(found, indent=1) + "\n")
-    print(figures(found))
-    if "before" in found:
-        PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), figures=figures(found)), encoding="utf-8")
+    print(json.dumps(found, indent=1))
 
 
 def in_tree(tree: Path, here: Path) -> dict[str, Any]:
@@ -164,21 +159,6 @@ def medians(turns: list[dict[str, Any]]) -> dict[str, Any]:
         what: {name: statistics.median(turn[what][name] for turn in turns) for name in turns[0][what]}
         for what in turns[0]
     }
-
-
-def figures(found: dict[str, Any]) -> str:
-    """For the page on the engine."""
-    trees = [name for name in ("before", "now") if name in found]
-    lines = []
-    for plan, text in (("exits", "two heads asked, nobody leaves"), ("full_depth", "no exit rule")):
-        for what, unit in (("python_calls", "Python calls"), ("microseconds", "µs")):
-            more = [found[tree][what][plan] - found[tree][what]["stock"] for tree in trees]
-            lines.append([text, unit, *(f"{value:,.0f}" for value in more)])
-    beside = ", ".join(f"{one['ratio']:.3f} at {one['tokens']} tokens" for one in found["full_depth"])
-    text = f"""What an answer of one row through three layers costs beyond the bare model (CPU with
-        {" ".join(found["flags"])}, one thread, process time; before: one loop for each use, patched modules):"""
-    after = f"A 12x384 encoder at full depth takes this many times transformers' own forward, batch 1: {beside}."
-    return f"{filled(text)}\n\n{table(['plan', 'beyond the model', *trees], lines)}\n\n{filled(after)}"
 
 
 if __name__ == "__main__":

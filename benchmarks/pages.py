@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
+SCRIPT = "python -m benchmarks.report"
+Document = tuple[Path, Callable[[str], str]]  # a file, and what its text becomes with the figures of the results
+
+
+def committed(name: str) -> Any:
+    """The results of a script of ours, which stand beside it."""
+    return json.loads((ROOT / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def filled(text: str, mark: str = "") -> str:
@@ -24,12 +34,12 @@ def table(head: list[str], lines: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *lines])
 
 
-def how_made(script: str, results: list[dict], cautions: list[str], after: str = "", what: str = "this page") -> str:
+def how_made(results: list[dict], cautions: list[str], after: str = "", what: str = "this page") -> str:
     """The last section of a page: who writes `what`, the commands behind it, what is `after` them, and cautions."""
     commands = "\n".join(result["command"] for result in results)
     parts = [
         "## How this was made",
-        filled(f"`{script}` writes {what} and overwrites edits. It reads results in `benchmarks/`, made by:"),
+        filled(f"`{SCRIPT}` writes {what} and overwrites edits. It reads results in `benchmarks/`, made by:"),
         f"```\n{commands}\n```",
         after,
         bullets(cautions),

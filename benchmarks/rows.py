@@ -144,7 +144,7 @@ SETS: dict[str, RowSet] = {
     "20news": RowSet(Source("20news"), _NEWS_FILES, max_length=256, held_out=DEV),
     "ag_news": RowSet(_AG_NEWS, both("AG_News", "train_partial.csv", "test.csv"), held_out=DEV),
     "book-review": RowSet(Source("book-review"), both("Book_review_douban", *_CHINESE)),
-    "book-review, all": RowSet(
+    "book-review-all": RowSet(
         Source("book-review"), both("Book_review_douban", *_CHINESE), train=20_000, dev=4_000, test=10_000
     ),
     "chnsenticorp": RowSet(Source("chnsenticorp"), both("ChnSentiCorp", *_CHINESE)),
@@ -184,12 +184,12 @@ SETS: dict[str, RowSet] = {
         ),
         max_length=512,
     ),
-    "imdb, 512 tokens": RowSet(Source("imdb"), _IMDB_FILES, **_LONG),
-    "20news, 512 tokens": RowSet(Source("20news"), _NEWS_FILES, **_LONG),
-    "sst-2, 1,000 rows": glue("sst-2", "SST-2", held_out=DEV, train=1_000, dev=200),
-    "imdb, 1,000 rows": RowSet(Source("imdb"), _IMDB_FILES, max_length=256, held_out=DEV, train=1_000, dev=200),
-    "20news, 1,000 rows": RowSet(Source("20news"), _NEWS_FILES, max_length=256, held_out=DEV, train=1_000, dev=200),
-    "ag_news, 1,000 rows": RowSet(
+    "imdb-512": RowSet(Source("imdb"), _IMDB_FILES, **_LONG),
+    "20news-512": RowSet(Source("20news"), _NEWS_FILES, **_LONG),
+    "sst-2-1000": glue("sst-2", "SST-2", held_out=DEV, train=1_000, dev=200),
+    "imdb-1000": RowSet(Source("imdb"), _IMDB_FILES, max_length=256, held_out=DEV, train=1_000, dev=200),
+    "20news-1000": RowSet(Source("20news"), _NEWS_FILES, max_length=256, held_out=DEV, train=1_000, dev=200),
+    "ag_news-1000": RowSet(
         _AG_NEWS, both("AG_News", "train_partial.csv", "test.csv"), held_out=DEV, train=1_000, dev=200
     ),
 }

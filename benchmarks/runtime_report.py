@@ -1,17 +1,16 @@
-"""Writes the figures of docs/runtime.md from benchmarks/gpu.json, cpu*.json and real_*.json, and their picture.
-
-python -m benchmarks.runtime_report
-"""
+"""The figures of docs/runtime.md and their picture, from the results of the scripts that measure time; also those of
+docs/engine.md and docs/cluster.md."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import DOCS, filled, put, table
+from benchmarks.pages import DOCS, Document, committed, filled, put, table
 
-HERE, PAGE = Path(__file__).parent, DOCS / "runtime.md"
+PAGE = DOCS / "runtime.md"
+CPUS, REAL = ("cpu", "cpu_intel"), ("sst2",)
 BATCHES = (1, 8, 32, 128, 512, 2048)
 TEXTS = ("SST-2-like", "IMDb-like")
 STAGES = [f"gte-small, SST-2-like, batch 64, {stage}" for stage in ("finetune", "self_distill", "joint")]
@@ -123,6 +122,36 @@ def real(results: dict[str, dict[str, Any]]) -> str:
     return "\n\n".join(parts)
 
 
+def overhead(found: dict[str, Any]) -> str:
+    """Of an answer, beside the bare model."""
+    trees = [name for name in ("before", "now") if name in found]
+    lines = []
+    for plan, text in (("exits", "two heads asked, nobody leaves"), ("full_depth", "no exit rule")):
+        for what, unit in (("python_calls", "Python calls"), ("microseconds", "µs")):
+            more = [found[tree][what][plan] - found[tree][what]["stock"] for tree in trees]
+            lines.append([text, unit, *(f"{value:,.0f}" for value in more)])
+    beside = ", ".join(f"{one['ratio']:.3f} at {one['tokens']} tokens" for one in found["full_depth"])
+    text = f"""What an answer of one row through three layers costs beyond the bare model (CPU with
+        {" ".join(found["flags"])}, one thread, process time; before: one loop for each use, patched modules):"""
+    after = f"A 12x384 encoder at full depth takes this many times transformers' own forward, batch 1: {beside}."
+    return f"{filled(text)}\n\n{table(['plan', 'beyond the model', *trees], lines)}\n\n{filled(after)}"
+
+
+def cluster(result: dict[str, Any]) -> str:
+    """Runs on Ray beside a local one."""
+    runs, head = result["runs"], ["run", "seconds", "with its start", "rows", "lost", "twice", "the local file"]
+    same = {name: run["sha256 of the output"] == runs["local"]["sha256 of the output"] for name, run in runs.items()}
+    lines = [
+        [name, f"{run['seconds']:.1f}", f"{run['seconds with its start']:.1f}", f"{run['rows']:,}"]
+        + [str(run["rows lost"]), str(run["rows twice"]), "to the byte" if same[name] else "**differs**"]
+        for name, run in runs.items()
+    ]
+    about = f"""{result["rows"]:,} rows in {result["shards"]} shards, {result["cpu"]}, {result["cores"]} cores that
+        others used too, Ray {result["ray"]}, torch {result["torch"]}; seconds of a run on Ray include its start and
+        that of its workers: `{result["command"]}`."""
+    return f"{table(head, lines)}\n\n{filled(about)}"
+
+
 def picture(found: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot
 
@@ -137,18 +166,14 @@ def picture(found: dict[str, Any], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def main() -> None:
-    found = json.loads((HERE / "gpu.json").read_text())
-    results = [json.loads(path.read_text()) for path in sorted(HERE.glob("cpu*.json")) if path.stem != "cpu_kernels"]
-    made = {"predict": predict, "training": training}
-    others = {name: of(json.loads((HERE / f"{name}.json").read_text())) for name, of in made.items()}
-    trained = {
-        path.stem.removeprefix("real_"): json.loads(path.read_text()) for path in sorted(HERE.glob("real_*.json"))
-    }
-    slots = {"gpu": gpu(found), "cpu": cpu(results), "real": real(trained), **others}
-    PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), **slots), encoding="utf-8")
-    picture(found, DOCS / "runtime.png")
+def documents() -> Iterator[Document]:
+    slots = {"gpu": gpu(committed("gpu")), "cpu": cpu([committed(name) for name in CPUS])}
+    slots |= {"predict": predict(committed("predict")), "training": training(committed("training"))}
+    slots["real"] = real({name: committed(f"real_{name}") for name in REAL})
+    yield PAGE, lambda text: put(text, **slots)
+    yield DOCS / "engine.md", lambda text: put(text, figures=overhead(committed("overhead")))
+    yield DOCS / "cluster.md", lambda text: put(text, figures=cluster(committed("cluster")))
 
 
-if __name__ == "__main__":
-    main()
+def pictures() -> None:
+    picture(committed("gpu"), DOCS / "runtime.png")

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from benchmarks.tokens import EXITS, PLAIN, wanted
 
-FORMER = 1  # the seed of the runs that were made before gates changed
 NAMES = {"imdb": "IMDb", "20news": "20 Newsgroups", "squad": "SQuAD 1.1"}
-TOKENS = ("trained with attention", "policy", "early policy", "gate", "former gate", "former dense gate")
+TOKENS = ("trained with attention", "policy", "early policy", "gate")
 CHOSEN = TOKENS[1:]  # by selectors
 BOTH = (*(f"{name}, then exits" for name in CHOSEN), *(f"exits, then {name}" for name in CHOSEN))
 
@@ -26,8 +25,7 @@ def read(paths: list[Path]) -> tuple[list[dict], Found]:
         for run in file["runs"]:
             times = [entry for entry in file["times"] if same(entry, run)]
             run["times"] = times[0]["plans"] if times else []
-            label = re.sub("(dense )?gate", r"former \g<0>", run["label"]) if run["seed"] == FORMER else run["label"]
-            found.setdefault((file["encoder"], run["task"]), {}).setdefault(run["seed"], {})[label] = run
+            found.setdefault((file["encoder"], run["task"]), {}).setdefault(run["seed"], {})[run["label"]] = run
     for (encoder, task), seeds in found.items():
         order = {run["label"]: index for index, run in enumerate(wanted(task, 1.0))}
         found[encoder, task] = {

@@ -1,4 +1,4 @@
-"""Every method has a card; its code runs, its figures are those of the benchmark, its aliases are all named.
+"""Every method has a card; its code runs, and its aliases are all named.
 
 The python blocks of a card run in order in one namespace that holds
     encoder      folder of a tiny random BERT with its tokenizer
@@ -9,7 +9,6 @@ The python blocks of a card run in order in one namespace that holds
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from tests.training import tiny
 
 FOLDERS = sorted(path.parent for path in (Path(paredown.__file__).parent / "methods").glob("*/__init__.py"))
 CARDS = [folder / "README.md" for folder in FOLDERS]
-EARLY_EXIT = {"finetune", "two_stage", "self_distill", "joint", "alternating"}  # their figures are of one benchmark
 SECTIONS = ["Use", "Suggested values", "Our figures", "Relations", "Footguns", "Attribution"]
 LINES = 80
 
@@ -101,65 +99,9 @@ def test_a_card_runs(card: Path, encoder: Path, tmp_path: Path, monkeypatch: pyt
     assert paredown.AdaptiveModel.from_pretrained(output / "model").labels == ["bad", "good"]
 
 
-def test_pages_and_figures_are_those_of_the_results() -> None:
-    report = pytest.importorskip("benchmarks.early_exit_report")
-    files, found = report.read(report.RESULTS)
-    again = "make it again with `python -m benchmarks.early_exit_report`"
-    assert report.PAGE.read_text() == report.page(files, found), again
-    marked = [card for card in CARDS if report.SLOT.search(card.read_text())]
-    assert {named(card) for card in marked} >= EARLY_EXIT
-    for card in marked:
-        assert card.read_text() == report.card(card.read_text(), found), again
-    assert all(report.picture(task).is_file() for task in report.NAMES)
-
-
-def test_the_page_of_fastberts_benchmark_is_that_of_its_results() -> None:
-    report = pytest.importorskip("benchmarks.fastbert_paper_report")
-    again = "make it again with `python -m benchmarks.fastbert_paper_report`"
-    picture = report.PAGE.with_suffix(".png")
-    assert report.PAGE.read_text() == report.page(*report.read(report.RESULTS), picture.name), again
-    assert picture.is_file()
-
-
-def test_the_page_of_fewer_tokens_is_that_of_its_results() -> None:
-    report = pytest.importorskip("benchmarks.tokens_report")
-    files, found = report.read(report.RESULTS)
-    again = "make it again with `python -m benchmarks.tokens_report`"
-    assert report.PAGE.read_text() == report.page(files, found), again
-    for card in CARDS:
-        if named(card) in report.CARDS:
-            assert card.read_text() == report.card(card.read_text(), report.CARDS[named(card)], found), again
-    assert report.PICTURE.is_file()
-
-
-def test_the_page_of_fewer_layers_is_that_of_its_results() -> None:
-    report = pytest.importorskip("benchmarks.depth_report")
-    results = report.read(report.RESULTS)
-    again = "make it again with `python -m benchmarks.depth_report`"
-    assert report.PAGE.read_text() == report.page(*results), again
-    for card in report.CARDS:
-        assert report.SLOT.search(card.read_text())
-        assert card.read_text() == report.card(card.read_text(), *results[:2]), again
-    assert all(picture.is_file() for picture in report.PICTURES)
-
-
-@pytest.mark.parametrize("name", ["auto", "elue"])
-def test_the_figures_within_a_page_are_those_of_its_results(name: str) -> None:
-    report = pytest.importorskip(f"benchmarks.{name}_report")
-    results = json.loads(report.RESULTS.read_text(encoding="utf-8"))
-    text = report.PAGE.read_text(encoding="utf-8")
-    assert {"answer", "figures", "made"} <= set(re.findall(r"^<!-- (\w+) -->$", text, re.MULTILINE))
-    assert text == report.page(text, results), f"make it again with `python -m benchmarks.{name}_report`"
-
-
-def test_the_page_of_families_is_that_of_the_survey() -> None:
-    families = pytest.importorskip("benchmarks.families")
-    survey = json.loads(families.COMMITTED.read_text(encoding="utf-8"))
-    page = families.page(survey["families"], survey["transformers"])
-    assert families.COMMITTED.with_suffix(".md").read_text(encoding="utf-8") == page, "make it again: `make families`"
-
-
-@pytest.mark.parametrize("name", ["auto", "depth", "early_exit", "elue", "families", "fastbert_paper", "tokens"])
+@pytest.mark.parametrize(
+    "name", ["auto", "depth", "early_exit", "elue", "experiments", "families", "fastbert_paper", "tokens"]
+)
 def test_a_page_of_figures_begins_with_the_answer_and_ends_with_how_it_was_made(name: str) -> None:
     text = (Path(paredown.__file__).parent.parent / "docs" / f"{name}.md").read_text(encoding="utf-8")
     *before, last = re.split(r"^## ", text, flags=re.MULTILINE)

@@ -1,0 +1,151 @@
+"""docs/experiments.md, from the files in benchmarks/results; and figures of experiments wherever a slot asks for them.
+
+A slot `<!-- experiment: NAME -->` … `<!-- end -->` in any document holds the table of an experiment, and
+`<!-- figure: NAME; RECIPE; PLAN -->91.2<!-- end -->` one mean test score, in a sentence.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.experiments import EXPERIMENTS, Experiment
+from benchmarks.pages import DOCS, ROOT, SCRIPT, Document, filled, table
+from benchmarks.result_files import changed_since, committed, means
+from benchmarks.rows import SETS
+
+PAGE = DOCS / "experiments.md"
+BLOCK = re.compile(r"(<!-- experiment: (.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
+INLINE = re.compile(r"(<!-- figure: (.*?); (.*?); (.*?) -->).*?(<!-- end -->)", re.DOTALL)
+COUNTS = {"speedup": "layers", "flops_speedup": "FLOPs", "paper_speedup": "FLOPs by the paper's count"}
+
+
+def documents() -> Iterator[Document]:
+    yield PAGE, lambda _: page()
+    for path in [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]:
+        yield path, with_figures
+
+
+def with_figures(text: str) -> str:
+    """A document with the slots of experiments filled."""
+    text = BLOCK.sub(lambda found: f"{found[1]}{scores(_result(found[2]))}\n{found[3]}", text)
+    return INLINE.sub(lambda found: f"{found[1]}{figure(*found.groups()[1:4]):.1f}{found[5]}", text)
+
+
+def _result(name: str) -> dict[str, Any]:
+    result = committed(name)
+    if result is None:
+        raise FileNotFoundError(f"a slot asks for the experiment {name!r}, which has no file in benchmarks/results")
+    return result
+
+
+def figure(name: str, recipe: str, plan: str) -> float:
+    """The mean test score over the seeds, in percent."""
+    return statistics.mean(means(_result(name))[recipe, plan])
+
+
+# The page
+
+
+def page() -> str:
+    found = {name: result for name in EXPERIMENTS if (result := committed(name)) is not None}
+    missing = [f"`{name}`" for name in EXPERIMENTS if name not in found]
+    text = f"""{len(found)} of {len(EXPERIMENTS)} experiments of the table `benchmarks/experiments.py` have been run.
+        Scores are of test rows, mean of the seeds, with the lowest and the highest seed in brackets; weights and
+        thresholds were chosen on dev rows alone."""
+    sections = [section(EXPERIMENTS[name], result) for name, result in found.items()]
+    waiting = filled(f"Not run yet: {', '.join(missing)}.") if missing else ""
+    parts = ["# The experiments", filled(text), *sections, waiting, made()]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def made() -> str:
+    return f"""## How this was made
+
+{
+        filled(
+            f"`{SCRIPT}` writes this page and overwrites edits. Inputs are made and checked by `python -m "
+            "benchmarks.inputs`; the command below each table makes its runs again and prints what differs."
+        )
+    }"""
+
+
+def section(experiment: Experiment, result: dict[str, Any]) -> str:
+    chosen, rows = SETS[experiment.rows], result["runs"][0]["rows"]
+    machine = result["machine"]
+    about = f"""{experiment.encoder}; {rows["train"]:,} train, {rows["dev"]:,} dev and {rows["test"]:,} test rows of at
+        most {chosen.max_length} tokens; {chosen.metric}; work is counted in {COUNTS[experiment.count]}. `{
+        result["command"]
+    }` at {result["commit"] or "an unnamed commit"}, {machine["device"]}, torch {machine["torch"]}, transformers {
+        machine["transformers"]
+    }."""
+    changed = changed_since(result)
+    age = f"Changed since then: {', '.join(changed)}.\n" if changed else ""
+    settings = [[run, ", then ".join(f"`{its}`" for its in methods)] for run, methods in trained(result).items()]
+    return f"""## {experiment.name}
+
+{scores(result)}
+
+{filled(about)}
+{age}
+{table(["recipe", "trained by"], settings)}"""
+
+
+def trained(result: dict[str, Any]) -> dict[str, list[str]]:
+    return {
+        run["recipe"]: [
+            *([f"start: {start}"] if (start := run["described"]["start"]) else []),
+            *run["described"]["methods"],
+        ]
+        for run in result["runs"]
+    }
+
+
+def scores(result: dict[str, Any]) -> str:
+    """A line for every recipe and reducer: to the end, at fixed rules, and at every target."""
+    lines, targets = [], [f"{target:g}x" for target in result["experiment"]["targets"]]
+    for recipe in result["experiment"]["recipes"]:
+        runs = [run for run in result["runs"] if run["recipe"] == recipe]
+        for reducer in runs[0]["plans"] if runs else []:
+            plans = [run["plans"][reducer] for run in runs]
+            name = recipe if reducer == "none" else f"{recipe}, `{reducer}`"
+            full, count = [plan["full"]["test"] for plan in plans], result["experiment"]["count"]
+            at = [cell([best(plan, target) for plan in plans], count) for target in targets]
+            own = cell([plan.get("fixed", {}).get("own") for plan in plans], count)
+            lines.append([name, str(len(runs)), spread(full, count), f"±{half(full):.1f}", *at, own])
+    head = [
+        "recipe",
+        "seeds",
+        "to the end",
+        "95 % of rows",
+        *(f"{target} on dev" for target in targets),
+        "its own plan",
+    ]
+    keep = [number for number, _ in enumerate(head) if number < 4 or any(line[number] for line in lines)]
+    return table([head[number] for number in keep], [[line[number] for number in keep] for line in lines])
+
+
+def best(plan: dict[str, Any], target: str) -> dict[str, Any] | None:
+    """Of the rules, the one with the best dev score at this target."""
+    able = [its[target] for its in plan.get("targets", {}).values() if its[target] is not None]
+    return max(able, key=lambda point: point["dev"]["score"], default=None)
+
+
+def cell(points: list[dict[str, Any] | None], count: str) -> str:
+    """Empty where a seed has no such plan."""
+    found = [point["test"] for point in points if point is not None]
+    return spread(found, count) if found and len(found) == len(points) else ""
+
+
+def spread(found: list[dict[str, Any]], count: str) -> str:
+    """The mean over seeds, the lowest and the highest, and how many times less work it is on test rows."""
+    scores = [100 * its["score"] for its in found]
+    faster = statistics.mean(its[count] for its in found)
+    return f"{statistics.mean(scores):.1f} ({min(scores):.1f} to {max(scores):.1f}) at {faster:.2f}x"
+
+
+def half(found: list[dict[str, Any]]) -> float:
+    """Half of the interval of a score over resampled test rows, mean of the seeds, in points."""
+    return 50 * statistics.mean(its["interval"][1] - its["interval"][0] for its in found)

@@ -1,0 +1,105 @@
+"""The figures of the README: the answers of the pages, and short tables of time and exits."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks import auto_report, depth_report, early_exit_report, elue_report, fastbert_paper_report, tokens_report
+from benchmarks.depth_findings import answer as depth_answer
+from benchmarks.early_exit_results import Found, best
+from benchmarks.pages import ROOT, Document, committed, filled, put, table
+from benchmarks.runtime_report import BATCHES, CPUS, TEXTS
+from paredown.evaluation.elue import Standing
+
+PAGE = ROOT / "README.md"
+SHOWN = {  # task -> runs of docs/early_exit.md that the README shows, with what it calls them
+    "sst-2": {"fastbert": "`fastbert`", "self_distill, then joint": "`self_distill` then `joint`"},
+    "mrpc": {
+        "fastbert": "`fastbert`",
+        "joint, attention heads, then distilled": "`joint` with attention heads, then `self_distill`",
+    },
+}
+FEWER = ("2.48x", "3.16x", "4.33x")
+CPU_WAYS = ("packed int8, exits", "packed int8, full depth", "packed fp32, exits", "ONNX Runtime int8, sorted")
+CPU_CASES = {"8 x 128": "8 x 128 tokens", "SST-2 lengths, 32 rows": "SST-2 lengths, 32 rows in random order"}
+
+
+def documents() -> Iterator[Document]:
+    yield PAGE, lambda text: put(text, **slots())
+
+
+def slots() -> dict[str, str]:
+    files, exits = early_exit_report.read(early_exit_report.RESULTS)
+    theseus, elastic, _ = depth_report.read(depth_report.RESULTS)
+    elue = committed("elue")
+    return {
+        "time": f"{gpu(committed('gpu'))}\n\n{cpu([committed(name) for name in CPUS])}",
+        "default": default(committed("auto")["runs"]),
+        "tokens": tokens_report.answer(tokens_report.read(tokens_report.RESULTS)[1]).replace(
+            "](#", "](docs/tokens.md#"
+        ),
+        "layers": depth_answer(theseus, elastic),
+        "speeds": fastbert_paper_report.answer(fastbert_paper_report.read(fastbert_paper_report.RESULTS)[1]),
+        "benchmark": elue_report.answer(elue, Standing.from_json(elue)),
+        "exits": f"{early_exit_report.answer(files[0], exits)}\n\n{side_by_side(exits)}",
+    }
+
+
+def gpu(found: dict[str, Any]) -> str:
+    layers = statistics.mean(found[f"{texts}, offline"]["mean layers"] for texts in TEXTS)
+    lines = []
+    for texts in TEXTS:
+        offline = found[f"{texts}, offline"]
+        stock = max(found[f"{texts}, batch {batch}"]["transformers"] for batch in BATCHES)
+        speeds = [f"{offline['exits']:,.0f}", f"{offline['full depth']:,.0f}", f"{stock:,.0f} at its best batch"]
+        lines.append([f"{_name(found)}, bfloat16, {texts} texts/s, offline", *speeds])
+    alone = found[f"{TEXTS[0]}, batch 1"]
+    ways = ("exits", "full depth", "transformers")
+    lines.append([f"{_name(found)}, one text at a time, texts/s", *(f"{alone[way]:,.0f}" for way in ways)])
+    return table(["", f"exits, mean {layers:.1f} of 12 layers", "full depth", "transformers, padded, sorted"], lines)
+
+
+def _name(found: dict[str, Any]) -> str:
+    return str(found["device"]).removeprefix("NVIDIA ")
+
+
+def cpu(results: list[dict[str, Any]]) -> str:
+    kinds = ["with VNNI and AMX" if "amx_int8" in its["flags"] else its["flags"][0].upper() for its in results]
+    lines = [
+        [
+            f"{name}: {' / '.join(kinds)}",
+            *(" / ".join(f"{its[case][way]:.1f}" for its in results) for way in CPU_WAYS),
+        ]
+        for case, name in CPU_CASES.items()
+    ]
+    ways = [way.removeprefix("packed ").removesuffix(", full depth").removesuffix(", sorted") for way in CPU_WAYS]
+    return table(["one CPU thread, mean 4 of 12 layers, times faster than transformers eager", *ways], lines)
+
+
+def default(runs: list[dict[str, Any]]) -> str:
+    """How far `auto` is above the plain recipe, and what its plans save and lose."""
+    gains = [
+        auto_report.mean(runs, name, "auto", speed) - auto_report.mean(runs, name, "independent", speed)
+        for name in auto_report.SETS
+        for speed in auto_report.SPEEDS
+    ]
+    saved, lost = zip(*(auto_report.plan(runs, name) for name in auto_report.SETS), strict=True)
+    return filled(
+        f"""On {len(auto_report.SETS)} sets, test rows, mean of {len(auto_report.seeds(runs))} seeds, weights chosen on
+        dev rows, `auto` is above a plain recipe (fine-tune, then exits by self-distillation) by {min(gains):.2f} to
+        {max(gains):.1f} points, in the median by {statistics.median(gains):.1f}, over full depth and 2, 3 and 4 times
+        fewer layers. The plans it chose on dev rows run {min(saved):.1f} to {max(saved):.1f} times fewer FLOPs and lose
+        {min(lost):.1f} to {max(lost):.1f} points, in the median {statistics.median(lost):.2f}."""
+    )
+
+
+def side_by_side(found: Found) -> str:
+    lines = []
+    for task, runs in SHOWN.items():
+        for run, called in runs.items():
+            row = found[task][run]
+            scores = [100 * row["full_depth"], *(best(row, target)[0] for target in FEWER)]
+            lines.append([f"{early_exit_report.NAMES[task]}, {called}", *(f"{score:.1f}" for score in scores)])
+    return table(["", "full depth", *(f"{target} fewer layers" for target in FEWER)], lines)

@@ -1,0 +1,127 @@
+"""Every figure in README, docs and cards is that of a committed result, and a changed digit is found."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paredown
+from benchmarks import experiments_report, report, result_files
+from benchmarks.experiments import EXPERIMENTS
+from benchmarks.pages import DOCS, ROOT, SCRIPT, put
+from benchmarks.result_files import code
+
+README = ROOT / "README.md"
+SLOT = re.compile(r"<!-- (?!end)[^>]* -->.*?<!-- end -->", re.DOTALL)
+CARDS = sorted((Path(paredown.__file__).parent / "methods").glob("*/README.md"))
+DOCUMENTS = sorted(report.fills())
+
+
+def named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=named)
+def test_a_document_has_the_figures_of_its_results(path: Path) -> None:
+    assert report.holds(path, path.read_text(encoding="utf-8")), f"make it again with `{SCRIPT}`"
+
+
+WITH_SLOTS = [path for path in DOCUMENTS if path.is_file() and SLOT.search(path.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("path", WITH_SLOTS, ids=named)
+def test_one_changed_digit_in_a_slot_is_found(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    slots = [slot for slot in SLOT.finditer(text) if re.search(r"\d", slot[0].split("-->", 1)[1])]
+    for slot in slots:
+        begin = slot.start() + slot[0].index("-->")
+        at = next(found.start() for found in re.finditer(r"\d", text[begin : slot.end()])) + begin
+        changed = text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :]
+        assert not report.holds(path, changed), f"{slot[0][:40]}: nobody fills this slot"
+
+
+def test_one_changed_digit_in_a_page_that_is_written_whole_is_found() -> None:
+    path = DOCS / "tokens.md"
+    text = path.read_text(encoding="utf-8")
+    at = re.search(r"\d", text)
+    assert at is not None
+    assert not report.holds(path, text[: at.start()] + "x" + text[at.end() :])
+
+
+def test_no_figure_of_the_readme_is_typed() -> None:
+    section = README.read_text(encoding="utf-8").split("## Figures\n")[1].split("\n## ")[0]
+    typed = re.sub(r"\(docs/[^)]*\)", "", SLOT.sub("", section))
+    assert re.findall(r"(?<![\w-])\d[\d.,]*", typed) == []
+
+
+def test_every_slot_has_an_end() -> None:
+    for path in [README, *DOCS.glob("*.md"), *CARDS]:
+        marks = re.findall(r"<!-- (.*?) -->", path.read_text(encoding="utf-8"))
+        assert [mark == "end" for mark in marks] == [bool(number % 2) for number, _ in enumerate(marks)], path
+
+
+def test_every_picture_is_there() -> None:
+    for path in [README, *DOCS.glob("*.md")]:
+        for picture in re.findall(r"!\[.*?\]\((.*?)\)", path.read_text(encoding="utf-8")):
+            assert (path.parent / picture).is_file(), f"{path}: {picture}"
+
+
+def test_a_slot_is_filled_anew() -> None:
+    assert put("a\n<!-- one -->\nold\n<!-- end -->\nb", one="new") == "a\n<!-- one -->\nnew\n<!-- end -->\nb"
+
+
+# A made-up result of an experiment
+
+
+def point(score: float, speedup: float) -> dict[str, Any]:
+    figures = {"score": score, "speedup": speedup}
+    return {"exit": "entropy:0.3", "dev": figures, "test": {**figures, "interval": [score - 0.02, score + 0.02]}}
+
+
+@pytest.fixture
+def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    one = EXPERIMENTS["auto-rte"]
+    runs = []
+    for seed, score in enumerate((0.6, 0.62, 0.64), 1):
+        targets = {f"{target:g}x": point(score - target / 100, target + 0.1) for target in one.targets[:-1]}
+        plan = {"full": point(score, 1.0), "targets": {"entropy": targets | {f"{one.targets[-1]:g}x": None}}}
+        run = {"recipe": "auto", "seed": seed, "plans": {"none": plan}, "rows": {"train": 9, "dev": 8, "test": 7}}
+        runs.append({**run, "described": {"methods": ["auto"], "start": None}})
+    machine = {"device": "a GPU", "torch": "2", "transformers": "5"}
+    facts = {"targets": list(one.targets), "recipes": ["independent", "auto"], "count": one.count}
+    result = {"name": one.name, "command": "python …", "commit": "abc", "code": {**code()}, "machine": machine}
+    result |= {"experiment": facts, "runs": runs}
+    monkeypatch.setattr(result_files, "COMMITTED", tmp_path)
+    (tmp_path / "auto-rte.json").write_text(json.dumps(result))
+    return result
+
+
+def test_an_experiment_that_was_run_has_its_section(made_up: dict[str, Any]) -> None:
+    page = experiments_report.page()
+    assert "| auto | 3 | 62.0 (60.0 to 64.0) at 1.00x | ±2.0 | 60.0 (58.0 to 62.0) at 2.10x |" in page
+    assert "4x on dev" not in page, "no seed is so fast"
+    assert "9 train, 8 dev and 7 test rows" in page and "Changed since then" not in page
+
+
+def test_a_result_whose_source_changed_says_so(made_up: dict[str, Any], tmp_path: Path) -> None:
+    made_up["code"]["training"] = "another"
+    (tmp_path / "auto-rte.json").write_text(json.dumps(made_up))
+    page = experiments_report.page()
+    assert "\nChanged since then: training.\n" in page
+    assert "Changed" not in report.AGE.sub("", page)
+
+
+def test_slots_of_experiments_are_filled_in_any_document(made_up: dict[str, Any]) -> None:
+    sentence, block = (
+        "It scores <!-- figure: auto-rte; auto; entropy 2x --><!-- end -->.",
+        "<!-- experiment: auto-rte -->",
+    )
+    filled = experiments_report.with_figures(f"{sentence}\n{block}\n<!-- end -->")
+    assert "It scores <!-- figure: auto-rte; auto; entropy 2x -->60.0<!-- end -->." in filled
+    assert "| auto | 3 | 62.0 (60.0 to 64.0)" in filled
+    with pytest.raises(FileNotFoundError, match="auto-snli"):
+        experiments_report.with_figures("<!-- experiment: auto-snli -->\n<!-- end -->")
