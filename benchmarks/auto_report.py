@@ -108,9 +108,8 @@ The plan that `auto` chose on dev rows (at most half a point lost there), on tes
 
 def made(results: dict) -> str:
     said = f"Seeds {', '.join(map(str, seeds(results['runs'])))}."
-    after = filled("""That was a script of its own. The same rows, recipes and encoders are now the experiments `auto-*`
-        of `python -m benchmarks.run`, which choose thresholds on dev rows instead of reading scores off a curve.""")
-    return how_made([results], [machine(results, "32 bits (TF32)", said)], after, "the figures of this page")
+    facts = [machine(results, "32 bits (TF32)", said)]
+    return how_made([], facts, what="the figures of this page", now="'auto-*'")
 
 
 def seeds(runs: list[dict]) -> list[int]:

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.early_exit import repeatable_command
+from benchmarks.commands import repeatable_command
 from paredown.calibration import Promise, Risk
 from paredown.calibration.calibrating import Search
 from paredown.calibration.judged import Judged, Outlook

@@ -27,7 +27,7 @@ import ray
 import torch
 from transformers import AutoTokenizer
 
-from benchmarks.early_exit import repeatable_command
+from benchmarks.commands import repeatable_command
 from benchmarks.predict import LOOKED_AT, bundle
 from paredown.cli._outgoing import shards_of
 from paredown.system.machine import machine

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 
-from benchmarks.early_exit import repeatable_command
+from benchmarks.commands import repeatable_command
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.registry import answers

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from benchmarks.early_exit import repeatable_command
+from benchmarks.commands import repeatable_command
 from paredown.runtime import int8_choice
 from paredown.runtime.int8_kernels import KERNELS, UNIT, Kernel, Weights, by_token, in_parts
 from paredown.system.machine import machine

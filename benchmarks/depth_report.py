@@ -22,7 +22,7 @@ from benchmarks.depth_results import (
     scores,
     seeds_of,
 )
-from benchmarks.pages import DOCS, ROOT, Document, error, filled, how_made, machine, spoken, table
+from benchmarks.pages import DOCS, ROOT, Document, error, how_made, machine, spoken, table
 
 PAGE = DOCS / "depth.md"
 PICTURES = [DOCS / f"depth_{name}.png" for name in ("theseus", "pretraining")]
@@ -47,7 +47,7 @@ Rows are cut at 128 tokens.
 
 {table(["", "task", "rows of train, dev", "trained by"], settings(theseus, elastic))}
 
-{how_made([theseus, elastic], cautions(theseus, elastic), earlier(theseus, elastic))}
+{how_made([elastic], cautions(theseus, elastic), now="'theseus-*' 'depth-*'")}
 """
 
 
@@ -108,17 +108,6 @@ The first layers alone, with the seeds:
 Held-out text, before and after:
 
 {table(["layer", *(str(k) for k in range(1, 13))], loss_lines(elastic["pretraining"]))}"""
-
-
-def earlier(theseus: dict, elastic: dict) -> str:
-    """Calls before the last one, which add to the same file."""
-    sentences = []
-    if "--layers" in theseus["command"]:
-        sentences.append("""the first had made the other tasks and depths, all else alike, in the same file; STS-B's
-            predecessors were made anew by this one, its 6 layers began from those before (86.7, 87.0, 87.0)""")
-    if "--text" not in elastic["command"]:
-        sentences.append("the second had pre-trained, with `--text wiki_clean.txt`")
-    return filled(f"In a call before, {'; '.join(sentences)}.") if sentences else ""
 
 
 def cautions(theseus: dict, elastic: dict) -> list[str]:

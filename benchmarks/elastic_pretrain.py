@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.early_exit import repeatable_command, run_all
+from benchmarks.commands import repeatable_command, run_all
 from paredown.system.machine import machine
 
 STARTS = ("without", "with")  # pre-training

@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.early_exit import TOGETHER, repeatable_command, run_all
+from benchmarks.commands import repeatable_command, run_all
 from paredown.system.machine import machine
 
 DEPTHS = (1, 2, 3, 4, 6, 8, 10, 12)
 RULES = ("entropy_nats", "patience")
 MAX_LENGTH = 256  # only IMDb has rows that are longer
+TOGETHER = "joint:{size},{tuning},head=attention,equilibrium=True,distill=1.0,rule=none"
 EXITS = "exits"  # the label of a run with exits; the others are called by their depth
 
 
@@ -180,7 +181,7 @@ def wanted(names: list[str], depths: list[int], seeds: list[int]) -> list[dict]:
         for name in names:
             given = {"size": SETTINGS[name].size, "tuning": SETTINGS[name].tuning}
             # Rules are tried afterwards; none is needed to begin with.
-            method = "finetune:{size},{tuning}" if depth else TOGETHER + ",rule=none"
+            method = "finetune:{size},{tuning}" if depth else TOGETHER
             job = {"task": name, "label": f"{depth} layers" if depth else EXITS, "depth": depth}
             found += [{**job, "method": method.format(**given), "seed": seed} for seed in seeds]
     return found

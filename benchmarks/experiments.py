@@ -1,64 +1,13 @@
-"""The experiments, as data: on which rows, with which encoder, trained how, measured how. `benchmarks.run` makes them.
-
-An experiment is one file of results. Its recipes share rows, encoder and seeds, and may go on from each other's models.
-"""
+"""The table of experiments. `benchmarks.run` makes them, `docs/experiments.md` shows what came of them."""
 
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
 
+from benchmarks.experiment import Experiment, Recipe, Tuning
 from paredown.errors import UnknownName
-
-CHOSEN = (
-    "Weights: the epoch that is best on dev rows. Thresholds: of every rule the one with the best dev score among "
-    "those that save as much on dev rows. Scores: test rows, which nothing is chosen on."
-)
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How one model is trained, and which plans of it are measured."""
-
-    label: str
-    methods: tuple[str, ...]  # in order, as their short texts
-    start: str | None = None  # the recipe of the same experiment whose model it goes on from
-    depth: int | None = None  # the first layers alone
-    reduce: str | None = None  # the reducer it learns with
-    reducers: tuple[str, ...] = ("none",)  # that are measured
-    fixed: tuple[str, ...] = ()  # exit rules that are measured as they stand
-    rules: tuple[str, ...] = ("entropy",)  # exit rules whose thresholds dev rows choose
-    more_text: str | None = None  # the set whose train rows serve as text without labels
-
-
-@dataclass(frozen=True)
-class Experiment:
-    name: str
-    rows: str  # of benchmarks.rows
-    encoder: str  # of benchmarks.encoders
-    recipes: tuple[Recipe, ...]
-    targets: tuple[float, ...] = (2, 3, 4)  # times less work, at which dev rows choose
-    count: str = "speedup"  # how work is counted: speedup (layers), flops_speedup, paper_speedup
-    paper: str | None = None  # whose count of FLOPs is given too
-    seeds: tuple[int, ...] = (1, 2, 3)
-    chosen: str = CHOSEN  # on which rows
-
-    def recipe(self, label: str) -> Recipe:
-        return next(recipe for recipe in self.recipes if recipe.label == label)
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """Batches are large for a GPU's sake: the papers' of 8 or 32 would leave it idle."""
-
-    batch_size: int
-    lr: float
-    epochs: float
-
-    def __str__(self) -> str:
-        return f"batch_size={self.batch_size},lr={self.lr:g},epochs={self.epochs:g}"
-
 
 BASE, SMALL = Tuning(64, 4e-5, 3), Tuning(64, 7e-5, 3)  # of encoders 768 and 384 wide
 
@@ -66,10 +15,12 @@ BASE, SMALL = Tuning(64, 4e-5, 3), Tuning(64, 7e-5, 3)  # of encoders 768 and 38
 # Exits: the published methods with the heads of their papers on the first token, and with attention heads
 
 
+LATER = "exit_epochs=3,exit_lr=5e-4"
+
+
 def _exits(name: str, rows: str, encoder: str, tuning: Tuning) -> Experiment:
-    later = "exit_epochs=3,exit_lr=5e-4"
     published = {
-        "deebert": (f"deebert:{tuning},{later}", ("entropy_nats", "entropy")),
+        "deebert": (f"deebert:{tuning},{LATER}", ("entropy_nats", "entropy")),
         "pabee": (f"pabee:{tuning}", ("patience", "entropy")),
         "berxit": (f"berxit:{tuning}", ("learned", "entropy")),
         "elasticbert": (f"elasticbert:{tuning}", ("entropy_nats", "patience")),
@@ -79,11 +30,42 @@ def _exits(name: str, rows: str, encoder: str, tuning: Tuning) -> Experiment:
         Recipe(f"{label}, attention", (f"{method},head=attention",), rules=rules)
         for label, (method, rules) in published.items()
     ]
-    recipes.append(Recipe("fastbert", (f"fastbert:{tuning},{later}",)))
+    recipes.append(Recipe("fastbert", (f"fastbert:{tuning},{LATER}",)))
     return Experiment(name, rows, encoder, tuple(recipes))
 
 
+TOGETHER = "joint:{tuning},head=attention,equilibrium=True,distill=1.0"
+
+
+def _all_exits(rows: str, tuning: Tuning) -> Experiment:
+    """Every method on an encoder without a pooler: as published, and ours with attention heads."""
+    size, rules = f"batch_size={tuning.batch_size}", ("entropy", "patience")
+    together = TOGETHER.format(tuning=tuning)
+    trained = {
+        "fastbert": (f"fastbert:{tuning},{LATER}",),
+        "deebert": (f"deebert:{tuning},{LATER}",),
+        "elasticbert": (f"elasticbert:{tuning}",),
+        "pabee": (f"pabee:{tuning}",),
+        "berxit": (f"berxit:{tuning}",),
+        "self_distill + labels": (f"self_distill:{tuning},{LATER},gold=1.0",),
+        "joint, attention heads": (together,),
+        "joint, attention heads, then distilled": (
+            together,
+            f"self_distill:{size},{LATER},epochs=0,teacher=stock,gold=0.5",
+        ),
+        "fastbert, longer exits": (f"fastbert:{tuning},exit_epochs=5,exit_lr=1e-3",),
+        "self_distill, then joint": (
+            f"self_distill:{tuning},teacher=stock,exit_epochs=1,exit_lr=5e-4",
+            f"joint:{size},epochs=2,lr=3e-5,head=attention,equilibrium=True,distill=1.0",
+        ),
+    }
+    recipes = tuple(Recipe(label, methods, rules=rules) for label, methods in trained.items())
+    return Experiment(f"exits-{rows}", rows, "gte-small", recipes, targets=(2, 2.48, 3.16, 4.33))
+
+
 EXITS = [
+    _all_exits("sst-2", Tuning(128, 7e-5, 3)),
+    _all_exits("mrpc", Tuning(32, 5e-5, 8)),
     _exits("exits-book-review", "book-review", "bert-base-zh", BASE),
     _exits("exits-chnsenticorp", "chnsenticorp", "bert-base-zh", BASE),
     _exits("exits-sst-2-e5-small", "sst-2", "e5-small", SMALL),
@@ -96,9 +78,19 @@ EXITS = [
 SPEEDS = ("entropy:0.1", "entropy:0.5", "entropy:0.8")
 FASTBERT = "fastbert:batch_size=64,lr=3e-5,epochs=3,exit_lr=3e-4,exit_epochs={}"
 
+
+def _fastbert(rows: str, encoder: str, recipes: tuple[Recipe, ...], targets: tuple[float, ...]) -> Experiment:
+    name = f"fastbert-{rows.removesuffix('-all')}"
+    return Experiment(name, rows, encoder, recipes, targets, count="paper_speedup", paper="fastbert")
+
+
+def _as_published(lr: float, exit_lr: float, exit_epochs: int = 3) -> Recipe:
+    tuning = Tuning(64, lr, 3)
+    return Recipe("fastbert", (f"fastbert:{tuning},exit_epochs={exit_epochs},exit_lr={exit_lr:g}",), fixed=SPEEDS)
+
+
 FASTBERTS = [
-    Experiment(
-        "fastbert-book-review",
+    _fastbert(
         "book-review-all",
         "bert-base-zh",
         (
@@ -108,10 +100,10 @@ FASTBERTS = [
             Recipe("auto", ("auto",), fixed=SPEEDS),
             Recipe("auto, longer", ("auto:exit_epochs=6,joint_epochs=4",), fixed=SPEEDS),
         ),
-        targets=(1.60, 4.21, 7.23),
-        count="paper_speedup",
-        paper="fastbert",
-    )
+        (1.60, 4.21, 7.23),
+    ),
+    _fastbert("imdb", "gte-small", (_as_published(5e-5, 5e-4, 2),), (1.60, 4.21, 7.23)),
+    _fastbert("ag_news", "gte-small", (_as_published(7e-5, 5e-4),), (4.21, 10.33)),
 ]
 
 
@@ -127,39 +119,60 @@ def _exits_on_top(tuning: Tuning) -> tuple[str, ...]:
     return tuple(text.format(size=tuning.batch_size, lr=0.4 * tuning.lr) for text in EXITS_ON_TOP)
 
 
-def _successors(tuning: Tuning) -> str:
+def _successors(tuning: Tuning, into: int = 6, imitate: bool = True) -> str:
     """Most of the epochs are spent replacing, the rest is for the successors alone; a module learns only in steps that
     draw it, so it learns twice as fast."""
     size, rates = f"batch_size={tuning.batch_size}", f"replacing_lr={2 * tuning.lr:g},successor_lr={tuning.lr:g}"
     epochs = f"replacing_epochs={0.8 * tuning.epochs:g},successor_epochs={0.2 * tuning.epochs:g}"
-    imitating = "successor_trains=everything,distill=1.0,temperature=2.0"
-    return f"module_replacing:epochs=0,into=6,{size},{epochs},{rates},{imitating}"
+    imitating = ",successor_trains=everything,distill=1.0,temperature=2.0" if imitate else ""
+    return f"module_replacing:epochs=0,into={into},{size},{epochs},{rates}{imitating}"
 
 
-def _theseus(rows: str, tuning: Tuning, changes: str = "") -> Experiment:
-    """`changes`: of the published settings, where its steps would be too few or too many here."""
-    return Experiment(
-        f"theseus-{rows}",
-        rows,
-        "gte-small",
-        (
-            Recipe("predecessor", (f"finetune:{tuning}",)),
-            Recipe("first 6 layers", (f"finetune:{tuning}",), depth=6),
-            Recipe("theseus", (f"theseus:epochs=0,into=6{changes}",), start="predecessor"),
-            Recipe("replaced", (_successors(tuning),), start="predecessor"),
-            Recipe("replaced, then exits", _exits_on_top(tuning), start="replaced"),
-        ),
-        targets=(3, 4, 6),
-    )
+class Task(NamedTuple):
+    """A task of GLUE, and how all of its models are tuned."""
+
+    rows: str
+    tuning: Tuning
+    changes: str = ""  # of the published settings, where its steps would be too few or too many here
 
 
-THESEUS = [
-    _theseus("rte", Tuning(64, 7e-5, 8), ",scheduler_linear_k=0.0015"),
-    _theseus("mrpc", Tuning(64, 7e-5, 8)),
-    _theseus("cola", Tuning(128, 1e-4, 8), ",replacing_epochs=8"),
-    _theseus("sts-b", Tuning(128, 1e-4, 8), ",replacing_epochs=10"),
-    _theseus("sst-2", Tuning(128, 1e-4, 4), ",replacing_epochs=6"),
+GLUE = [
+    Task("rte", Tuning(64, 7e-5, 8), ",scheduler_linear_k=0.0015"),
+    Task("mrpc", Tuning(64, 7e-5, 8)),
+    Task("cola", Tuning(128, 1e-4, 8), ",replacing_epochs=8"),
+    Task("sts-b", Tuning(128, 1e-4, 8), ",replacing_epochs=10"),
+    Task("sst-2", Tuning(128, 1e-4, 4), ",replacing_epochs=6"),
 ]
+PREDECESSOR = "predecessor"
+
+
+def _theseus(task: Task) -> Experiment:
+    plain = (f"finetune:{task.tuning}",)
+    recipes = (
+        Recipe(PREDECESSOR, plain),
+        Recipe("first 6 layers", plain, depth=6),
+        Recipe("theseus", (f"theseus:epochs=0,into=6{task.changes}",), start=PREDECESSOR),
+        Recipe("replaced", (_successors(task.tuning),), start=PREDECESSOR),
+        Recipe("replaced, then exits", _exits_on_top(task.tuning), start="replaced"),
+    )
+    return Experiment(f"theseus-{task.rows}", task.rows, "gte-small", recipes, targets=(3, 4, 6))
+
+
+def _depths(task: Task) -> Experiment:
+    """Six, four and three layers: the first ones, and successors, with imitation and without."""
+    plain = (f"finetune:{task.tuning}",)
+    recipes = [Recipe(PREDECESSOR, plain)]
+    for into in (6, 4, 3):
+        recipes += [
+            Recipe(f"first {into} layers", plain, depth=into),
+            Recipe(f"first {into} layers, distilled", plain, depth=into, teacher=PREDECESSOR),
+            Recipe(f"replaced {into}", (_successors(task.tuning, into, imitate=False),), start=PREDECESSOR),
+            Recipe(f"replaced {into}, distilled", (_successors(task.tuning, into),), start=PREDECESSOR),
+        ]
+    return Experiment(f"depth-{task.rows}", task.rows, "gte-small", tuple(recipes), targets=())
+
+
+THESEUS = [*map(_theseus, GLUE), *map(_depths, GLUE)]
 
 
 # Fewer tokens: TR-BERT as published (its alias, its prices, eight samples), and policies that lead to a target
@@ -167,8 +180,7 @@ THESEUS = [
 ALL_TOKENS = "all tokens"
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """A set of long texts, and how it is learned."""
 
     rows: str
@@ -216,12 +228,52 @@ def _tokens(reading: Reading) -> Experiment:
 TOKENS = [_tokens(reading) for reading in READINGS]
 
 
+UNTRAINED = (
+    "none",
+    *(f"attention:{threshold}" for threshold in (0.3, 0.6)),
+    *(f"fixed_share:share={share},score=attention" for share in (0.8, 0.6, 0.45)),
+)
+LEARNED = ("selector:0.5", "selector:0.4", "selector:0.3")
+
+
+def _reducers(reading: Reading, thresholds: tuple[float, float]) -> Experiment:
+    """Every way to drop tokens: without training, with it, by gates, by policies; and in which order with exits."""
+    tuning, exits = reading.tuning, _exits_on_top(reading.tuning)
+    policy = _policy(tuning, reading.speedup)
+    gate = f"token_gate:batch_size={tuning.batch_size},epochs=0,gate_epochs=3,gate_lr={tuning.lr:g}"
+    ways = {
+        "policy": policy,
+        "early policy": f"{policy},select_before=(0,1,6),start=0.85",  # three choices: each begins by keeping more
+        "gate": f"{gate},target_speedup={reading.speedup:g}",
+    }
+    recipes = [Recipe(ALL_TOKENS, (f"finetune:{tuning}",), reducers=UNTRAINED), Recipe("exits", exits, ALL_TOKENS)]
+    for label, method in ways.items():
+        under: dict[str, Any] = {"reduce": LEARNED[0], "reducers": LEARNED[:2]}
+        recipes += [
+            Recipe(label, (method,), start=ALL_TOKENS, reducers=LEARNED),
+            Recipe(f"{label}, then exits", exits, start=label, **under),
+            Recipe(f"exits, then {label}", (method,), start="exits", reducers=LEARNED[:2]),
+        ]
+    for reducer in (f"attention:{threshold}" for threshold in thresholds):
+        again = Recipe(f"trained with {reducer}", (f"finetune:{tuning}",), ALL_TOKENS, None, reducer, (reducer,))
+        recipes.append(again)
+    name = f"reducers-{reading.rows.removesuffix('-512')}"
+    return Experiment(name, reading.rows, reading.encoder, tuple(recipes), (2, 4, 6), "flops_speedup")
+
+
+REDUCERS = [
+    _reducers(READINGS[0], (0.8, 1.0)),
+    _reducers(READINGS[1], (0.8, 1.0)),
+    _reducers(READINGS[2], (0.3, 0.5)),
+]
+
+
 # All three: exits, tokens and depth in one model
 
 
 def _all_three(rows: str, tuning: Tuning, speedup: float) -> Experiment:
     kept, exits = ("selector:0.5",), _exits_on_top(tuning)
-    under: dict = {"reduce": kept[0], "reducers": kept}
+    under: dict[str, Any] = {"reduce": kept[0], "reducers": kept}
     policy, gentle = _policy(tuning, speedup), _policy(tuning, 1 + (speedup - 1) / 2)
     return Experiment(
         f"three-{rows.removesuffix('-512')}",
@@ -272,7 +324,7 @@ AUTOS = [
     Experiment("auto-20news-1000", "20news-1000", "minilm-l6", DEFAULT),
 ]
 
-EXPERIMENTS = {one.name: one for one in [*EXITS, *FASTBERTS, *THESEUS, *TOKENS, *THREE, *AUTOS]}
+EXPERIMENTS = {one.name: one for one in [*EXITS, *FASTBERTS, *THESEUS, *TOKENS, *REDUCERS, *THREE, *AUTOS]}
 
 
 def chosen(patterns: list[str]) -> list[Experiment]:

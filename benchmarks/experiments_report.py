@@ -11,7 +11,8 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.experiments import EXPERIMENTS, Experiment
+from benchmarks.experiment import Experiment
+from benchmarks.experiments import EXPERIMENTS
 from benchmarks.pages import DOCS, ROOT, SCRIPT, Document, filled, table
 from benchmarks.result_files import changed_since, committed, means
 from benchmarks.rows import SETS

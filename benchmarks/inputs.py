@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.encoders import ENCODERS, WEIGHTS
-from benchmarks.experiments import EXPERIMENTS, Experiment, chosen
+from benchmarks.experiment import Experiment
+from benchmarks.experiments import EXPERIMENTS, chosen
 from benchmarks.result_files import sha256
 from benchmarks.rows import SETS
 from paredown.errors import BadInput, ParedownError

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.experiments import Experiment, Recipe
+from benchmarks.experiment import Experiment, Recipe
+from benchmarks.imitation import Imitating
 from benchmarks.rows import SETS, Drawn
 from paredown import AdaptiveModel, Plan
 from paredown.evaluation import Bill, Cost, Record, front, intervals, metric_named, record, replay, sweep
@@ -42,7 +43,7 @@ def run_one(experiment: Experiment, recipe: Recipe, seed: int, place: Place) -> 
     with tempfile.TemporaryDirectory() as folder:
         report = train(
             model,
-            list(recipe.methods),
+            _methods(experiment, recipe, seed, place),
             rows.train,
             rows.dev,
             output=Path(folder) / "run",
@@ -55,7 +56,7 @@ def run_one(experiment: Experiment, recipe: Recipe, seed: int, place: Place) -> 
             progress=False,
         )
     trained = time.perf_counter() - began
-    if any(other.start == recipe.label for other in experiment.recipes):
+    if any(other.after == recipe.label for other in experiment.recipes):
         model.save_pretrained(kept(place.kept, experiment, recipe.label, seed))
     figures = Measuring(model, experiment, recipe, rows, metric).figures()
     return {
@@ -87,6 +88,14 @@ def _model(experiment: Experiment, recipe: Recipe, seed: int, place: Place) -> A
     model.plan = Plan(depth=tuple(range(recipe.depth))) if recipe.depth else model.plan.but(exit=None)
     model.plan = model.plan.but(reduce=recipe.reduce)
     return model.to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _methods(experiment: Experiment, recipe: Recipe, seed: int, place: Place) -> list[Any]:
+    if recipe.teacher is None:
+        return list(recipe.methods)
+    teacher = AdaptiveModel.from_pretrained(kept(place.kept, experiment, recipe.teacher, seed))
+    teacher.to("cuda" if torch.cuda.is_available() else "cpu")
+    return [Imitating(text, teacher) for text in recipe.methods]
 
 
 def _more_text(recipe: Recipe, place: Place) -> list[str] | None:

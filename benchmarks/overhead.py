@@ -129,7 +129,7 @@ def main() -> None:
     if args.one:
         print(json.dumps(of_this_tree()))
         return
-    from benchmarks.early_exit import repeatable_command  # the commit before has not what these need
+    from benchmarks.commands import repeatable_command  # the commit before has not what these need
     from paredown.system.machine import machine
 
     trees = {"now": Path(__file__).parent.parent} | ({"before": args.before} if args.before else {})

@@ -34,12 +34,18 @@ def table(head: list[str], lines: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *lines])
 
 
-def how_made(results: list[dict], cautions: list[str], after: str = "", what: str = "this page") -> str:
-    """The last section of a page: who writes `what`, the commands behind it, what is `after` them, and cautions."""
+def how_made(results: list[dict], cautions: list[str], after: str = "", what: str = "this page", now: str = "") -> str:
+    """The last section of a page: who writes `what`, the commands behind it, what is `after` them, and cautions. `now`:
+    the experiments that took the place of a script that is gone."""
     commands = "\n".join(result["command"] for result in results)
+    made_by = "made by:"
+    if now:
+        commands = "\n".join([*([commands] if commands else []), f"python -m benchmarks.run --only {now}"])
+        made_by = """made by scripts that are gone. One runner has their recipes, with rows of its own: dev rows that
+            choose are held out of train, and nothing is chosen on test rows:"""
     parts = [
         "## How this was made",
-        filled(f"`{SCRIPT}` writes {what} and overwrites edits. It reads results in `benchmarks/`, made by:"),
+        filled(f"`{SCRIPT}` writes {what} and overwrites edits. It reads results in `benchmarks/`, {made_by}"),
         f"```\n{commands}\n```",
         after,
         bullets(cautions),

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
-from benchmarks.early_exit import repeatable_command
+from benchmarks.commands import repeatable_command
 from paredown import AdaptiveModel, Plan
 from paredown.registry import answers
 from paredown.system.machine import machine

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.early_exit import repeatable_command
+from benchmarks.commands import repeatable_command
 from paredown.answers import Encoded
 from paredown.cli._loading import labels_to_read
 from paredown.model import AdaptiveModel

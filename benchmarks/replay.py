@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.early_exit import repeatable_command
+from benchmarks.commands import repeatable_command
 from paredown.system.machine import machine
 
 ROUNDS, THRESHOLDS, SINGLY = 3, 1000, 20

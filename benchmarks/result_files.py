@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.experiments import Experiment, Recipe
+from benchmarks.experiment import Experiment, Recipe
 
 ROOT = Path(__file__).parent.parent
 COMMITTED = Path(__file__).parent / "results"
@@ -75,7 +75,8 @@ class Results:
         return any(self._same(run, recipe, seed) and run["limit"] == limit for run in self.data["runs"])
 
     def _same(self, run: dict[str, Any], recipe: Recipe, seed: int) -> bool:
-        return run["described"] == json.loads(json.dumps(asdict(recipe))) and run["seed"] == seed
+        usual, wanted = (json.loads(json.dumps(asdict(one))) for one in (Recipe("", ()), recipe))
+        return {**usual, **run["described"]} == wanted and run["seed"] == seed
 
     def add(self, run: dict[str, Any]) -> None:
         others = [its for its in self.data["runs"] if (its["recipe"], its["seed"]) != (run["recipe"], run["seed"])]

@@ -21,7 +21,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from benchmarks.experiments import Experiment, Recipe, chosen
+from benchmarks.experiment import Experiment, Recipe
+from benchmarks.experiments import chosen
 from benchmarks.inputs import check, hashes
 from benchmarks.result_files import COMMITTED, Results, code, commit, committed, difference, figures
 from benchmarks.rows import SETS, draw
@@ -41,7 +42,7 @@ class Job:
 
     @property
     def start(self) -> Job | None:
-        label = self.recipe.start
+        label = self.recipe.after
         return None if label is None else Job(self.experiment, self.experiment.recipe(label), self.seed)
 
 
@@ -125,7 +126,7 @@ def todo(wanted: list[Job], files: dict[str, Results], args: argparse.Namespace)
 
 def chain(experiment: Experiment, recipe: Recipe) -> int:
     """How many recipes run one after another from this one on."""
-    return 1 + max((chain(experiment, its) for its in experiment.recipes if its.start == recipe.label), default=0)
+    return 1 + max((chain(experiment, its) for its in experiment.recipes if its.after == recipe.label), default=0)
 
 
 def model_of(job: Job, args: argparse.Namespace) -> Path:

@@ -14,7 +14,7 @@ import random
 import time
 from pathlib import Path
 
-from benchmarks.early_exit import repeatable_command
+from benchmarks.commands import repeatable_command
 from paredown.system.machine import machine
 
 ROWS, ROUNDS, SIZES = 64, 3, (1, 16)

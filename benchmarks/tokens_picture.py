@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tokens import EXITS, PLAIN
-from benchmarks.tokens_results import BOTH, NAMES, TOKENS, Found, Runs, at, called, loss_of
+from benchmarks.tokens_results import BOTH, EXITS, NAMES, PLAIN, TOKENS, Found, Runs, at, called, loss_of
 
 COLOURS = {  # Okabe and Ito's, which colour-blind readers can tell apart; markers say the same again
     "attention": ("#999999", "x"),

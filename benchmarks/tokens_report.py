@@ -10,15 +10,16 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.pages import DOCS, ROOT, Document, committed, filled, how_made, machine, signed, spoken, table
-from benchmarks.tokens import PLAIN, best_exit
 from benchmarks.tokens_picture import draw
 from benchmarks.tokens_results import (
     NAMES,
+    PLAIN,
     Chosen,
     Found,
     Runs,
     at,
     best,
+    best_exit,
     called,
     end,
     fastest,
@@ -44,15 +45,6 @@ Rule = tuple[str, Callable[[Runs, list[str]], Chosen]]  # what is asked of dev, 
 
 
 # The page
-
-
-def faster(runs: Runs, run: dict, point: dict, size: str) -> str:
-    """Measured time of all tokens and layers over that of this point."""
-    before = runs[PLAIN]["times"][0]["milliseconds"][size] if runs[PLAIN]["times"] else None
-    for plan in run["times"]:
-        if (plan["reduce"], plan["exit"]) == (point["reduce"], point["exit"]) and before:
-            return f"{before / plan['milliseconds'][size]:.2f}x"
-    return ""
 
 
 def page(files: list[dict], found: Found) -> str:
@@ -89,7 +81,7 @@ The fastest plan that costs at most so many points on dev rows:
 
 {table(["", "run", "starts from", "trained by"], settings(found))}
 
-{how_made(files, cautions(files, found), "and, for seed 1, the same with `--time`.")}
+{how_made([], cautions(files, found), now="'tokens-*' 'reducers-*' 'three-*'")}
 """
 
 
@@ -132,7 +124,7 @@ def cautions(files: list[dict], found: Found) -> list[str]:
         mpnet-base saw SQuAD in that tuning.""",
         machine(
             files[0],
-            "training and times in bf16, scores in TF32",
+            "training in bf16, scores in TF32",
             "One to three seeds: differences of a few tenths may be chance.",
         ),
         """**Where tokens are chosen**: gate and policy choose before the second and the middle layer, as TR-BERT does;
@@ -144,38 +136,16 @@ def cautions(files: list[dict], found: Found) -> list[str]:
         learn from.""",
         """**Chosen on dev rows**: these are held out of train; all points are in the committed results. But these
         recipes are a second round. A first one, not kept, had been seen on test rows too: fewer epochs, selectors that
-        learned more slowly, exits from the start (IMDb: policy 93.5 at 2.5x, gate 88.5 at 2.8x; SQuAD: gate 77.8 at
-        1.5x). And the first table was added when the results of seed 1 were known; the second had been planned.
-        Seeds 2 and 3 came after both; early policies and the present gates after short trials judged on dev rows. Not
-        every seed has every run, so a mean in a table may be one of different runs.""",
+        learned more slowly, exits from the start. And the first table was added when the results of seed 1 were known;
+        the second had been planned. Seeds 2 and 3 came after both; early policies and the present gates after short
+        trials judged on dev rows. Not every seed has every run, so a mean in a table may be one of different runs.""",
         """**FLOPs**: counted for every row and its own tokens in each layer, heads, selectors and the watching of
         attention included, beside the stock model.""",
-        """**Time**: `answer()` of the reference runtime, alone on the machine, rows of like length together; all tokens
-        and layers over this plan, before dropped tokens were put back faster. Below 1 it is slower; presumably the GPU
-        waits to be told what to run, which was not looked into. On a CPU tokens are time. Where none is given, none was
-        measured.""",
-        *left_out(files),
     ]
 
 
 def squad_rows(found: Found) -> str:
     return f"{found['gte-small', 'squad'][1][PLAIN]['rows']['train']:,}"
-
-
-def left_out(files: list[dict]) -> list[str]:
-    """Runs that were asked for by name and are not there."""
-    there = {(run["label"], run["seed"]) for file in files for run in file["runs"]}
-    asked = {
-        (label, int(seed))
-        for file in files
-        for seed in (re.findall(r"--seeds ([\d ]+)", file["command"]) or ["1"])[0].split()
-        for label in re.findall(r'"([^"]+)"', file["command"])
-    }
-    missing = [f"`{label}` (seed {seed})" for label, seed in sorted(asked - there)]
-    text = f"""**Not there**: {", ".join(missing)}. Of the first call, one ended with an error of cuDNN while the GPU's
-        memory was nearly full; of seed 2, it was stopped before it was done; the rest are of a second call for seed 1,
-        which was stopped and whose one result was put into the first one's file."""
-    return [text] if missing else []
 
 
 def findings(found: Found, rule: Callable[[str, str], Rule | None]) -> list[list[str]]:
@@ -222,7 +192,7 @@ def plan_text(point: dict) -> str:
 
 
 def section(encoder: str, task: str, seeds: dict[int, Runs]) -> str:
-    head = ["", "seed", "plan", "FLOPs, times fewer", "test", "difference", "time, batch 128", "batch 1"]
+    head = ["", "seed", "plan", "FLOPs, times fewer", "test", "difference"]
     rows = [line for seed, runs in seeds.items() for line in lines(seed, runs)]
     return f"### {NAMES[task]}, {encoder}\n\n{table(head, rows)}"
 
@@ -238,7 +208,6 @@ def lines(seed: int, runs: Runs) -> list[list[str]]:
             shown = [*shown, rule]
         for point in shown:
             cells = [f"{at(point):.2f}x", f"{100 * point['test']['score']:.2f}", f"{loss_of(point, runs):+.2f}"]
-            cells += [faster(runs, run, point, size) for size in ("128", "1")]
             found.append([label, str(seed), plan_text(point), *cells])
     return found
 
@@ -285,9 +254,8 @@ def card(text: str, names: tuple[str, ...], found: Found) -> str:
             points = [(full(runs)["test"]["score"], end(runs[label])) for runs in its.values()]
             cells = [f"{fmean(at(point) for _, point in points):.2f}x", f"{100 * fmean(top for top, _ in points):.2f}"]
             cells.append(f"{100 * fmean(point['test']['score'] for _, point in points):.2f}")
-            cells.append(next(faster(runs, runs[label], end(runs[label]), "128") for runs in its.values()))
             rows.append([f"{NAMES[task]}, {encoder}", label, ", ".join(map(str, its)), *cells])
-    head = ["", "token-layers", "seeds", "FLOPs, times fewer", "all tokens", "these tokens", "time, batch 128"]
+    head = ["", "token-layers", "seeds", "FLOPs, times fewer", "all tokens", "these tokens"]
     new = "Test scores; more, and exits on top, in [the whole comparison](../../../docs/tokens.md).\n\n"
     return re.sub(
         r"(## Our figures\n\n).*?(\n\n## )", lambda m: f"{m[1]}{new}{table(head, rows)}{m[2]}", text, flags=re.S

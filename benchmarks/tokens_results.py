@@ -6,8 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from benchmarks.tokens import EXITS, PLAIN, wanted
-
+PLAIN, EXITS = "all tokens", "exits"
 NAMES = {"imdb": "IMDb", "20news": "20 Newsgroups", "squad": "SQuAD 1.1"}
 TOKENS = ("trained with attention", "policy", "early policy", "gate")
 CHOSEN = TOKENS[1:]  # by selectors
@@ -23,20 +22,16 @@ def read(paths: list[Path]) -> tuple[list[dict], Found]:
     found: Found = {}
     for file in files:
         for run in file["runs"]:
-            times = [entry for entry in file["times"] if same(entry, run)]
-            run["times"] = times[0]["plans"] if times else []
             found.setdefault((file["encoder"], run["task"]), {}).setdefault(run["seed"], {})[run["label"]] = run
-    for (encoder, task), seeds in found.items():
-        order = {run["label"]: index for index, run in enumerate(wanted(task, 1.0))}
-        found[encoder, task] = {
-            seed: dict(sorted(runs.items(), key=lambda entry: order.get(entry[0], len(order))))
-            for seed, runs in sorted(seeds.items())
-        }
+    for key, seeds in found.items():
+        found[key] = {seed: dict(sorted(runs.items(), key=place)) for seed, runs in sorted(seeds.items())}
     return files, found
 
 
-def same(one: dict, other: dict) -> bool:
-    return all(one[name] == other[name] for name in ("task", "label", "seed"))
+def place(entry: tuple[str, dict]) -> tuple[int, str]:
+    """Where a run stands in a table: the plain ones, then those that choose tokens, then the others."""
+    label = entry[0]
+    return 0 if label == PLAIN else 1 if label == EXITS else 2 if "policy" in label or "gate" in label else 3, label
 
 
 # Points
@@ -87,3 +82,11 @@ def loss_of(point: dict, runs: Runs, split: str = "test") -> float:
 
 def at(point: dict) -> float:
     return point["test"]["flops_speedup"]
+
+
+def best_exit(run: dict, loss: float) -> dict | None:
+    """The point with an exit rule that saves most and scores on dev at most `loss` below the same reducer's end."""
+    mine = [point for point in run["points"] if point["reduce"] == run["plans"][0]]
+    end = next(point["dev"]["score"] for point in mine if point["exit"] is None)
+    able = [point for point in mine if point["exit"] and point["dev"]["score"] >= end - loss]
+    return max(able, key=lambda point: point["dev"]["flops_speedup"], default=None)

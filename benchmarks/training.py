@@ -310,7 +310,7 @@ def main() -> None:
         for name, value in of_this_tree(given):
             print(json.dumps({name: value}), flush=True)
         return
-    from benchmarks.early_exit import repeatable_command  # another checkout may not have what these need
+    from benchmarks.commands import repeatable_command  # another checkout may not have what these need
     from paredown.system.machine import machine
 
     here = Path(paredown.__file__).parents[1]

@@ -15,7 +15,8 @@ import pytest
 
 from benchmarks import run
 from benchmarks.encoders import ENCODERS
-from benchmarks.experiments import EXPERIMENTS, Experiment
+from benchmarks.experiment import Experiment
+from benchmarks.experiments import EXPERIMENTS
 from benchmarks.inputs import ORIGINS, files_of, known_hashes
 from benchmarks.result_files import changed_since, code
 from benchmarks.rows import SETS
@@ -32,7 +33,8 @@ def test_an_experiment_is_sound(one: Experiment) -> None:
     assert len(set(one.seeds)) >= 3
     assert one.rows in SETS and one.encoder in ENCODERS
     for number, recipe in enumerate(one.recipes):
-        assert recipe.start is None or recipe.start in labels[:number], "it goes on from one before it"
+        assert recipe.after is None or recipe.after in labels[:number], "it goes on from one before it"
+        assert recipe.start is None or recipe.teacher is None
         assert recipe.more_text is None or recipe.more_text in SETS
         for method in recipe.methods:
             methods.parse(method)
@@ -115,7 +117,7 @@ def test_a_result_says_what_made_it(made: tuple[Path, str]) -> None:
 def test_every_recipe_runs_with_every_seed(made: tuple[Path, str]) -> None:
     runs = result(made)["runs"]
     assert [(its["recipe"], its["seed"]) for its in runs] == [
-        (recipe, seed) for recipe in ("plain", "first layer", "exits", "tokens") for seed in (1, 2)
+        (recipe, seed) for recipe in ("plain", "first layer", "imitating", "exits", "tokens") for seed in (1, 2)
     ]
     assert all(its["seconds"]["all"] > 0 and its["rows"] == {"train": 30, "dev": 10, "test": 30} for its in runs)
 

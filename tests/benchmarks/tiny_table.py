@@ -11,7 +11,7 @@ from pathlib import Path
 from transformers import BertConfig, BertModel, BertTokenizer
 
 from benchmarks import experiments, inputs, result_files, run
-from benchmarks.experiments import Experiment, Recipe
+from benchmarks.experiment import Experiment, Recipe
 from benchmarks.rows import SETS, RowSet, Source
 from tests.training import tiny
 
@@ -23,6 +23,7 @@ EXPERIMENT = Experiment(
     (
         Recipe("plain", ("finetune:epochs=1,lr=1e-3",)),
         Recipe("first layer", ("finetune:epochs=1",), depth=1),
+        Recipe("imitating", ("finetune:epochs=1",), depth=1, teacher="plain"),
         Recipe("exits", (EXITS,), start="plain", rules=("entropy", "patience"), fixed=("own",)),
         Recipe(
             "tokens",
