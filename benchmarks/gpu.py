@@ -101,7 +101,7 @@ class Bench:
         """Texts per second when batches come one after the other and rows may wait for those of others."""
         runner = runner or self.exits
         backend: Any = self.model.backend
-        parts = [(backend._packed(padded(texts, batch, at)), planned(batch, at).cuda()) for at in range(rows // batch)]
+        parts = [(backend.packed(padded(texts, batch, at)), planned(batch, at).cuda()) for at in range(rows // batch)]
 
         def run(number: int) -> None:
             pools = Pools(runner, 200_000)
@@ -136,7 +136,7 @@ class Bench:
         routes = [self.model.route(Plan()), self.model.route(Plan(reduce="fixed_share:0.5"))]
         runners = [self.model.executor.runner(route) for route in routes]
         inputs = {"input_ids": torch.randint(1000, 30000, (2048, 512)), "attention_mask": torch.ones(2048, 512)}
-        packed = self.model.backend._packed(inputs)  # type: ignore[attr-defined]
+        packed = self.model.backend.packed(inputs)  # type: ignore[attr-defined]
         full, dropped = (2048 / seconds(lambda at, one=one: one.answer(packed), 5) for one in runners)
         work = [runner.answer(packed).tokens.float().mean().item() for runner in runners]
         return {"full": full, "dropped": dropped, "faster": dropped / full, "fewer token-layers": work[0] / work[1]}

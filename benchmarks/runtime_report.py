@@ -35,20 +35,32 @@ def gpu(found: dict[str, Any]) -> str:
     dropped = found["IMDb-like at 512, tokens dropped"]
     sizes = {rows: found[f"SST-2-like, {rows} texts"] for rows in (8192, 32768, 131072, 524288)}
     grown = ", ".join(f"{speed:,.0f} with {rows:,}" for rows, speed in sizes.items())
+    short = [found[f"{TEXTS[0]}, batch {batch}"] for batch in BATCHES if batch <= 128]
+    longer = [100 * (speeds["full depth"] / speeds["exits"] - 1) for speeds in short]
     return "\n\n".join(
         [
             table(["texts, batch", *WAYS, "pooled / transformers"], lines),
+            filled(
+                f"A single batch of 1 to 128 short texts takes {min(longer):.0f} to {max(longer):.0f} % longer with "
+                f"exits than at full depth, if it shares no pool."
+            ),
             filled(f"Offline: {'; '.join(offline)}."),
             filled(
                 f"Half of 512 tokens dropped before the second layer, half of the rest before the seventh: "
                 f"{dropped['faster']:.2f} times faster for {dropped['fewer token-layers']:.2f} times less work."
             ),
-            filled(f"Texts per second of a stream of SST-2-like texts by its length: {grown}."),
+            filled(f"Texts per second of a stream of SST-2-like texts by its length: {grown}. {_earlier(found)}"),
             filled(
                 f"{found['device']}, bfloat16, torch {found['torch']}, {found['head']} heads: `{found['command']}`."
             ),
         ]
     )
+
+
+def _earlier(found: dict[str, Any]) -> str:
+    """Said of the figures that the last run did not make again."""
+    commit = found.get("of an earlier run", {}).get("commit")
+    return f"(Tokens dropped, and this stream: of an earlier run, at {commit}.)" if commit else ""
 
 
 def cpu(results: list[dict[str, Any]]) -> str:

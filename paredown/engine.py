@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from paredown.plan import Plan
-from paredown.state import Answer, Evidence, Memory, State, Tokens, joined
+from paredown.state import Answer, Evidence, Leaving, Memory, State, Tokens, joined
 
 if TYPE_CHECKING:
     from paredown.network import Network
@@ -68,25 +68,47 @@ def kept(state: State, step: Step) -> Tensor:
 # Answering
 
 
-class Settling(Observer):
-    """Units that are sure enough have their answer, with the logits that their exit rule gives them; they run
-    on, and nothing waits for the device."""
+@dataclass
+class Verdict:
+    """What the units of a batch would answer after a step, and who of them is sure enough to leave with it."""
+
+    state: Any
+    answers: Memory  # logits, layers, tokens
+    leaving: Leaving | None  # None: all of them
+
+
+class Answering(Observer):
+    """Units leave as soon as they are sure enough, with the logits that their exit rule gives them."""
 
     def __init__(self, network: Network, route: Route):
         self.network, self.rule, self.bounds = network, route.plan.exit, route.bounds
+        self.left: list[tuple[Tensor, ...]] = []  # units, logits, layers, tokens
 
     def after(self, state: State, step: Step) -> State:
-        if not step.asked:
-            return state
-        state, logits, leave = self.judged(state, step)
-        found = _answers(state, step, logits)
-        found["leave"] = torch.ones_like(found["layers"], dtype=torch.bool) if leave is None else leave
-        return state.settling(_first_of(state.settled, found))
+        return self.part(self.ask(state, step)) if step.asked else state
 
-    def judged(self, state: State, step: Step) -> tuple[State, Tensor, Tensor | None]:
+    def ask(self, state: State, step: Step) -> Verdict:
+        """Nothing waits for the device."""
+        state, logits, leave = self.judged(state, step, self.network.evidence(state, step))
+        layers = logits.new_full((len(logits),), step.number, dtype=torch.long)
+        answers = {"logits": logits, "layers": layers, "tokens": state.tokens_run}
+        return Verdict(state, answers, None if leave is None else Leaving(state, leave))
+
+    def part(self, verdict: Verdict) -> State:
+        """Units that are sure enough leave; those that stay."""
+        state, answers = verdict.state, verdict.answers
+        staying, gone = (None, None) if verdict.leaving is None else state.split(verdict.leaving)
+        if staying is not None and gone is None:
+            return staying
+        units = state.units
+        if staying is not None:
+            units, answers = units[gone], {name: value[gone] for name, value in answers.items()}
+        self.left.append((units, *answers.values()))
+        return state.nobody() if staying is None else staying
+
+    def judged(self, state: State, step: Step, evidence: Evidence) -> tuple[State, Tensor, Tensor | None]:
         """The state with what the rule remembers, the logits that would be the answer, and [units] who is sure enough;
         None at the end, where all must be."""
-        evidence = self.network.evidence(state, step)
         logits = evidence.logits if self.rule is None else self.rule.answer(evidence, state.memory)
         if step.last:
             return state, logits, None
@@ -94,39 +116,6 @@ class Settling(Observer):
         bounds = self.bounds[step.number - 1] if state.bounds is None else state.bounds[:, step.number - 1]
         state = state if memory is state.memory else state.remembering(memory)
         return state, logits, certainty > bounds
-
-
-class Answering(Settling):
-    """Units leave as soon as they have their answer."""
-
-    def __init__(self, network: Network, route: Route):
-        super().__init__(network, route)
-        self.left: list[tuple[Tensor, ...]] = []  # units, logits, layers, tokens
-
-    def after(self, state: State, step: Step) -> State:
-        if not step.asked:
-            return state
-        state, logits, leave = self.judged(state, step)
-        staying, gone = (None, None) if leave is None else state.split(leave)
-        if staying is not None and gone is None:
-            return state
-        return self._leave(state, _answers(state, step, logits), staying, gone)
-
-    def cut(self, state: State, everyone: bool = False) -> State:
-        """Those that have settled leave the batch."""
-        settled, rest = state.settled, state.settling({})
-        staying, gone = (None, None) if everyone else rest.split(settled["leave"])
-        if staying is not None and gone is None:
-            return rest
-        return self._leave(state, settled, staying, gone)
-
-    def _leave(self, state: State, found: Memory, staying: Any, gone: Tensor | None) -> State:
-        """Units by index, or all where nobody stays."""
-        units = state.units
-        if staying is not None and gone is not None:
-            units, found = units[gone], {name: value[gone] for name, value in found.items()}
-        self.left.append((units, found["logits"], found["layers"], found["tokens"]))
-        return state.nobody() if staying is None else staying
 
     def answer(self) -> Answer:
         """The answers, in the order of the units' numbers."""
@@ -136,25 +125,6 @@ class Answering(Settling):
             order = units.argsort()
             found = [value[order] for value in found]
         return Answer(*found)
-
-
-def _answers(state: State, step: Step, logits: Tensor) -> Memory:
-    """What units would answer after a step, and the work done for it."""
-    layers = logits.new_full((len(logits),), step.number, dtype=torch.long)
-    return {"logits": logits, "layers": layers, "tokens": state.tokens_run}
-
-
-def _first_of(settled: Memory, found: Memory) -> Memory:
-    """What was found, but for units that have settled before."""
-    if not settled:
-        return found
-    before = settled["leave"]
-
-    def first(name: str) -> Tensor:
-        old, new = settled[name], found[name]
-        return torch.where(before.view(-1, *[1] * (new.dim() - 1)), old, new)
-
-    return {name: before | found[name] if name == "leave" else first(name) for name in found}
 
 
 # Recording

@@ -62,7 +62,7 @@ class Tokens(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class State(ABC):
-    """Per-row facts have rows first, per-unit facts (memory, bounds, answer mask, settled) have units first. A unit is
+    """Per-row facts have rows first, per-unit facts (memory, bounds, answer mask) have units first. A unit is
     what is answered: a row, or a question whose options are several rows."""
 
     hidden: Tensor  # […, width] of every token
@@ -76,14 +76,12 @@ class State(ABC):
     each_token: bool = False  # whether all tokens are answered, also those that were dropped
     bounds: Tensor | None = None  # [units, steps]  the certainty above which a unit leaves; None: the route's
     memory: Memory = field(default_factory=dict)  # what the exit rule remembers of each unit
-    settled: Memory = field(default_factory=dict)  # the answers of units that wait to leave, and which do
     steps: int = 0  # run so far
     work: Tensor | None = None  # [rows]  token-layers run until tokens were last dropped; None: none were
     dropped_at: int = 0  # step after which tokens were last dropped
 
     row_facts: ClassVar[tuple[str, ...]] = ("row", "group", "work")  # tensors with rows first
     unit_facts: ClassVar[tuple[str, ...]] = ("answer_mask", "bounds")  # with units first
-    notes: ClassVar[tuple[str, ...]] = ("memory", "settled")  # dicts of tensors with units first
 
     def __len__(self) -> int:
         return len(self.row)
@@ -105,9 +103,6 @@ class State(ABC):
 
     def remembering(self: S, memory: Memory) -> S:
         return self._but(memory=memory)
-
-    def settling(self: S, settled: Memory) -> S:
-        return self._but(settled=settled)
 
     def bounded(self: S, bounds: Tensor) -> S:
         return self._but(bounds=bounds)
@@ -154,28 +149,28 @@ class State(ABC):
 
     # Rows leave and come
 
-    def split(self: S, leave: Tensor) -> tuple[S | None, Tensor | None]:
-        """Those that stay, and the indexes of those that go, the units where `leave` [units] is True; None for none."""
-        leaving = int(leave if len(leave) == 1 else leave.sum())  # the one place that waits for the device
-        if leaving == 0:
+    def split(self: S, leaving: Leaving) -> tuple[S | None, Tensor | None]:
+        """Those that stay, and the indexes of those that go; None for none."""
+        leave, number, *sizes = leaving.mask, *leaving.numbers
+        if number == 0:
             return self, None
-        if leaving == len(leave):
-            return None, torch.arange(leaving, device=leave.device)
-        units, gone = self._partition(leave, leaving)
-        rows = units
+        if number == len(leave):
+            return None, torch.arange(number, device=leave.device)
+        order = leave.to(torch.uint8).argsort(stable=True)  # nonzero would wait for the device
+        units = rows = order[: len(leave) - number]
         if self.group is not None:
             rows = (~leave)[self.unit_of_row].nonzero().squeeze(1)
-        return self._take(rows, units), gone
+        return self._take(rows, units, *sizes), order[len(leave) - number :]
 
     def take(self: S, stay: Tensor) -> S:
         """Only the units where `stay` [units] is True go on, with everything that belongs to them."""
-        return self.split(~stay)[0] or self.nobody()
+        return self.split(Leaving(self, ~stay))[0] or self.nobody()
 
-    def _partition(self, leave: Tensor, leaving: int) -> tuple[Tensor, Tensor]:
-        """Indexes of those that stay and of those that go."""
-        return (~leave).nonzero().squeeze(1), leave.nonzero().squeeze(1)
+    def numbers_of(self, leave: Tensor) -> Tensor:
+        """What the host must know before units leave: how many do, and what else `_take` wants."""
+        return leave.sum(0, keepdim=True)
 
-    def _take(self: S, rows: Tensor, units: Tensor) -> S:
+    def _take(self: S, rows: Tensor, units: Tensor, *sizes: int) -> S:
         """Rows, and their units, by index. Layouts add what they keep of tokens."""
 
         def taken(value: Tensor | None, index: Tensor) -> Tensor | None:
@@ -184,10 +179,7 @@ class State(ABC):
         return self._but(
             **{name: taken(getattr(self, name), rows) for name in self.row_facts},
             **{name: taken(getattr(self, name), units) for name in self.unit_facts},
-            **{
-                note: {name: value.index_select(0, units) for name, value in getattr(self, note).items()}
-                for note in self.notes
-            },
+            memory={name: value.index_select(0, units) for name, value in self.memory.items()},
         )
 
     @staticmethod
@@ -202,10 +194,8 @@ class State(ABC):
     def _joined(self, states: Sequence[State]) -> dict[str, Any]:
         """The facts of rows and units, one state after the other."""
         facts = {name: joined([getattr(state, name) for state in states]) for name in self.row_facts + self.unit_facts}
-        for note in self.notes:
-            several = [getattr(state, note) for state in states]
-            facts[note] = {name: joined([one[name] for one in several]) for name in several[0]}
-        return facts | {"dropped_at": self.steps}
+        memory = {name: joined([state.memory[name] for state in states]) for name in self.memory}
+        return facts | {"memory": memory, "dropped_at": self.steps}
 
     @abstractmethod
     def _concat(self, states: Sequence[Any]) -> Any: ...
@@ -246,6 +236,26 @@ class State(ABC):
     @abstractmethod
     def spread(self, values: Tensor) -> Tensor:
         """[rows] as […]: the value of a row for each of its tokens."""
+
+
+class Leaving:
+    """Units that are about to leave, where `mask` [units] is True. Their numbers are on their way to the host from the
+    beginning; who reads them waits until they are there."""
+
+    def __init__(self, state: State, mask: Tensor):
+        self.mask, self.ready = mask, None
+        self.found = state.numbers_of(mask)
+        if mask.is_cuda:
+            here = torch.empty(self.found.shape, dtype=self.found.dtype, pin_memory=True)
+            self.found = here.copy_(self.found, non_blocking=True)
+            self.ready = torch.cuda.Event()
+            self.ready.record()
+
+    @property
+    def numbers(self) -> list[int]:
+        if self.ready is not None:
+            self.ready.synchronize()
+        return self.found.tolist()
 
 
 def joined(values: Sequence[Tensor | None]) -> Any:

@@ -66,7 +66,7 @@ class PaddedState(State):
 
     row_facts = (*State.row_facts, "hidden", "mask", "position", "parked", "all_mask", "protected", "received")
 
-    def _take(self, rows: Tensor, units: Tensor) -> PaddedState:
+    def _take(self, rows: Tensor, units: Tensor, *sizes: int) -> PaddedState:
         arguments = tuple(argument.take(rows) for argument in self.arguments)
         return super()._take(rows, units)._but(arguments=arguments, filled={})
 

@@ -172,9 +172,10 @@ def _mask(packing: Packing, bias: Bias | None, dtype: torch.dtype) -> Tensor:
 
 
 def _padded_rows(values: Tensor, packing: Packing) -> Tensor:
-    rows = values.new_zeros(len(packing), packing.longest, *values.shape[1:])
-    rows[packing.owner, packing.within] = values[: packing.tokens]
-    return rows.transpose(1, 2)
+    """[rows, attention heads, tokens, width]; what follows a row is padding that no mask lets through."""
+    columns = torch.arange(packing.longest, device=values.device)
+    index = (packing.starts.unsqueeze(1) + columns).clamp_(max=len(values) - 1)
+    return values[index].transpose(1, 2)
 
 
 def _packed_rows(values: Tensor, packing: Packing, tokens: int) -> Tensor:

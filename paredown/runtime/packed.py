@@ -16,6 +16,7 @@ from paredown.encoders.walk import INPUTS
 from paredown.engine import run_steps
 from paredown.errors import BadSetting
 from paredown.route import Step, straight
+from paredown.runtime.attention import HALF
 from paredown.runtime.blocks import BLOCKS, Block
 from paredown.runtime.packed_state import PackedState, Packing
 from paredown.state import State
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from paredown.encoders.walk import Walk
 
 AGREED = 1e-4  # how far hidden states may be from those of the encoder's own layers, of the largest
+FACTS = (*INPUTS, "position", "protected")  # of every token of a packed batch
 COUNTED = ("roberta", "xlm-roberta", "camembert", "mpnet")  # positions begin after the padding id, which has none
 
 
@@ -67,32 +69,33 @@ class Packed:
     def embed(self, batch: dict[str, Tensor], joinable: bool = False, first: int = 0) -> State:
         """The batch before its first layer: a padded one, or one that `batch` made."""
         self._freshen()
-        if "lengths" not in batch:
-            packed = self._packed(batch)
-            if packed is None:  # padded elsewhere than at the end
-                return self.walk.embed(batch, joinable, first)
-            batch = packed
-        device, lengths, group = self.walk.base.device, batch["lengths"], batch.get("group")
-        values = {name: batch[name] for name in (*INPUTS, "position", "protected") if name in batch}
+        packed = self.packed(batch)
+        if packed is None:
+            return self.walk.embed(batch, joinable, first)
+        device, lengths, group = self.walk.base.device, packed["lengths"], packed.get("group")
+        values = {name: packed[name] for name in FACTS if name in packed}
         together = torch.stack([value.long() for value in values.values()]).to(device)  # one transfer, not several
         on = dict(zip(values, together.unbind(), strict=True))
         return PackedState(
             row=torch.arange(first, first + len(lengths), device=device),
             position=on.pop("position"),
             protected=on.pop("protected").bool() if "protected" in on else None,
-            hidden=self._embedded(**on),
+            hidden=self.embedded(**on),
             group=None if group is None else group.to(device) + first,
             packing=Packing(lengths.to(device), int(lengths.sum()), int(lengths.max())),
-            columns=int(batch.get("columns", lengths.max())),
+            columns=int(packed.get("columns", lengths.max())),
         )
 
-    def _packed(self, batch: dict[str, Tensor]) -> dict[str, Tensor] | None:
-        """A padded batch without its padding; None where that is not at the end of the rows."""
+    def packed(self, batch: dict[str, Tensor]) -> dict[str, Tensor] | None:
+        """A batch without its padding, on the host, as `batch` makes it; None where that is not at the end of rows."""
+        if "lengths" in batch:
+            return batch
         # Sizes are the host's business, so packing is done there.
         inputs = {name: value.cpu() for name, value in self.walk.inputs_of(batch).items()}
         ids = inputs["input_ids"]
+        columns = ids.shape[1]
         mask = inputs.pop("attention_mask", torch.ones_like(ids)).bool()
-        lengths, position = mask.sum(1), torch.arange(ids.shape[1]).expand_as(ids)
+        lengths, position = mask.sum(1), torch.arange(columns).expand_as(ids)
         if not bool((mask == (position < lengths.unsqueeze(1))).all()):
             return None
         values = {**inputs, "position": position}
@@ -100,8 +103,12 @@ class Packed:
             values["protected"] = batch["protected"].cpu()
         if "position_ids" not in values:
             values["position_ids"] = self._position_ids(ids, position)
-        packed = {name: value[mask] for name, value in values.items()}
-        rest = {"lengths": lengths, "columns": torch.tensor(ids.shape[1])}
+        if int(lengths.min()) == columns:
+            packed = {name: value.flatten() for name, value in values.items()}
+        else:
+            index = mask.flatten().nonzero().squeeze(1)
+            packed = {name: value.flatten()[index] for name, value in values.items()}
+        rest = {"lengths": lengths, "columns": torch.tensor(columns)}
         return packed | rest | ({"group": batch["group"]} if "group" in batch else {})
 
     def batch(self, rows: Sequence[Encoded]) -> dict[str, Tensor]:
@@ -122,6 +129,12 @@ class Packed:
             return self.walk.run(state, step)
         block = self._blocks.get(step.layer) or self._make(step.layer)
         return state.advance(*block(state, step.watch))
+
+    @property
+    def pads_nothing(self) -> bool:
+        """Whether attention has kernels for rows of different lengths: on a GPU in 16 bits, without a learned bias."""
+        weight = next(self.walk.base.parameters())
+        return weight.device.type == "cpu" or (weight.dtype in HALF and self.walk.family != "mpnet")
 
     # Parts
 
@@ -150,7 +163,8 @@ class Packed:
             up_to = up_to - up_to[starts] + real[starts]
         return up_to * real + embeddings.padding_idx
 
-    def _embedded(self, input_ids: Tensor, **others: Tensor) -> Tensor:
+    def embedded(self, input_ids: Tensor, **others: Tensor) -> Tensor:
+        """[tokens, width] of the encoder's inputs, [tokens] each."""
         base: Any = self.walk.base
         if self.walk.family == "modernbert":
             return base.embeddings(input_ids=input_ids)

@@ -37,15 +37,26 @@ class Packing:
         return self.offsets[:-1].long()
 
     @cached_property
+    def first(self) -> Tensor:
+        """[rows] the same, of rows without tokens some other."""
+        return self.starts.clamp(max=self.tokens - 1)
+
+    @cached_property
+    def firsts(self) -> Packing:
+        """Of the first token of each row alone."""
+        return Packing(torch.ones_like(self.lengths), len(self), 1)
+
+    @cached_property
     def owner(self) -> Tensor:
-        """[tokens] the row of each token."""
-        rows = torch.arange(len(self), device=self.lengths.device)
-        return rows.repeat_interleave(self.lengths, output_size=self.tokens)
+        """[tokens] the row of each token. Tokens after the last row, where there are any, are counted as its own."""
+        tokens = torch.arange(self.tokens, device=self.lengths.device)
+        return torch.searchsorted(self.lengths.cumsum(0), tokens, right=True).clamp_(max=len(self) - 1)
 
     @cached_property
     def within(self) -> Tensor:
         """[tokens] the index of each token in its row."""
-        return torch.arange(self.tokens, device=self.lengths.device) - self.starts[self.owner]
+        within = torch.arange(self.tokens, device=self.lengths.device) - self.starts[self.owner]
+        return within.clamp_(max=self.longest - 1)
 
     @cached_property
     def runs(self) -> list[tuple[int, int, int]]:
@@ -83,7 +94,7 @@ class PackedTokens(Tokens):
         return torch.segment_reduce(wide, pool, lengths=self.packing.lengths, unsafe=True).to(self.hidden.dtype)
 
     def _first(self) -> Tensor:
-        return self.hidden.index_select(0, self.packing.starts.clamp(max=len(self.hidden) - 1))
+        return self.hidden.index_select(0, self.packing.first)
 
     def map(self, function: Any) -> PackedTokens:
         return PackedTokens(function(self.hidden), self.packing, self.columns)
@@ -92,8 +103,7 @@ class PackedTokens(Tokens):
         return self
 
     def first(self) -> PackedTokens:
-        ones = torch.ones_like(self.packing.lengths)
-        return PackedTokens(self._first(), Packing(ones, len(ones), 1), 1)
+        return PackedTokens(self._first(), self.packing.firsts, 1)
 
     def attend(self, query: PackedTokens, value: PackedTokens, heads: int, dropout: float) -> PackedTokens:
         asking, keys, values = (one.hidden.unflatten(-1, (heads, -1)) for one in (query, self, value))
@@ -119,24 +129,25 @@ class PackedState(State):
 
     token_facts = ("hidden", "position", "protected", "received")
 
-    def _partition(self, leave: Tensor, leaving: int) -> tuple[Tensor, Tensor]:
-        order = leave.to(torch.uint8).argsort(stable=True)  # nonzero would wait for the device
-        return order[: len(leave) - leaving], order[len(leave) - leaving :]
+    def numbers_of(self, leave: Tensor) -> Tensor:
+        """How many units leave; of the rows that stay the tokens and the longest, where rows are units."""
+        if self.group is not None:
+            return super().numbers_of(leave)
+        staying = self.packing.lengths.masked_fill(leave, 0)
+        return torch.stack([leave.sum(), staying.sum(), staying.max()])
 
-    def _take(self, rows: Tensor, units: Tensor) -> PackedState:
-        packing = self._picked(self.packing, rows)
+    def _take(self, rows: Tensor, units: Tensor, *sizes: int) -> PackedState:
+        packing = self._picked(self.packing, rows, *sizes)
         changes: dict[str, Any] = {"packing": packing, **self._gathered(self.packing.index(rows, packing))}
         if self.parked is not None and self.all_packing is not None:
             changes["all_packing"] = self._picked(self.all_packing, rows)
             changes["parked"] = self.parked[self.all_packing.index(rows, changes["all_packing"])]
         return super()._take(rows, units)._but(**changes)
 
-    def _picked(self, packing: Packing, rows: Tensor) -> Packing:
+    def _picked(self, packing: Packing, rows: Tensor, *sizes: int) -> Packing:
+        """`sizes`: of the rows, where the host knows them."""
         lengths = packing.lengths.index_select(0, rows)
-        if not len(rows):
-            return Packing(lengths, 0, 0)
-        tokens, longest = torch.stack([lengths.sum(), lengths.max()]).tolist()
-        return Packing(lengths, tokens, longest)
+        return Packing(lengths, *(sizes or torch.stack([lengths.sum(), lengths.max()]).tolist()))
 
     def _gathered(self, index: Tensor) -> dict[str, Any]:
         """Facts of tokens, by their index."""

@@ -7,12 +7,13 @@ The clock is the caller's: offline nothing is urgent, a server gives every batch
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from paredown.engine import Answering
+from paredown.engine import Answering, Verdict
 from paredown.runtime.segments import Segment
 from paredown.state import State, joined
 
@@ -42,12 +43,16 @@ class Pool:
 
 
 class Pools:
-    """The pools of one route. Rows whose routes differ in their bounds alone share them."""
+    """The pools of one route. Rows whose routes differ in their bounds alone share them.
+
+    On a GPU the units of one segment are told apart while the next segment runs, so the device never waits for it."""
 
     def __init__(self, runner: Runner, full: int):
         self.runner, self.full = runner, full  # tokens that make a batch worth running
         self.answering = Answering(runner.network, runner.route)
         self.pools = [Pool(segment) for segment in runner.segments]
+        self.ahead = int(runner.parameter.is_cuda)  # segments that wait to be parted while one runs
+        self.asked: deque[tuple[Pool, Verdict, float]] = deque()
 
     def submit(self, state: State, due: float = math.inf) -> None:
         """Units that begin."""
@@ -55,19 +60,31 @@ class Pools:
 
     def advance(self, now: float = -math.inf, hurry: bool = False) -> bool:
         """Run the deepest segment whose pool is full or due; in a hurry the shallowest that is not empty, so that the
-        later ones fill. False: there is none."""
+        later ones fill. False: there is nothing to do."""
+        if hurry:  # who comes to the later pools must be known, so that they fill
+            self._part(0)
+        pool = self._next(now, hurry)
+        if pool is None and not self.asked:
+            return False
+        if pool is not None:
+            state, due = pool.empty()
+            self.asked.append((pool, self.runner.ask(pool.segment, state, self.answering), due))
+        self._part(0 if pool is None else self.ahead)
+        return True
+
+    def _next(self, now: float, hurry: bool) -> Pool | None:
         for pool in reversed(self.pools):
             if pool.waiting and (pool.tokens >= self.full or pool.due <= now):
-                return self._run(pool)
-        waiting = [pool for pool in self.pools if pool.waiting]
-        return self._run(waiting[0]) if hurry and waiting else False
+                return pool
+        return next((pool for pool in self.pools if hurry and pool.waiting), None)
 
-    def _run(self, pool: Pool) -> bool:
-        state, due = pool.empty()
-        state = self.runner.run(pool.segment, state, self.answering)
-        if len(state):
-            self.pools[pool.segment.index + 1].put(state, due)
-        return True
+    def _part(self, ahead: int) -> None:
+        """Units of all segments but the last few that ran leave, or go on to the next pool."""
+        while len(self.asked) > ahead:
+            pool, verdict, due = self.asked.popleft()
+            staying = self.answering.part(verdict)
+            if len(staying):
+                self.pools[pool.segment.index + 1].put(staying, due)
 
     def drain(self) -> tuple[Tensor, ...] | None:
         """Units, logits, layers and tokens of those that are back since this was last asked, on the host."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from paredown.engine import Answering, Settling, run_steps
+from paredown.engine import Answering, Verdict, run_steps
 from paredown.runtime.segments import Segment, segments
 from paredown.state import Answer
 
@@ -16,18 +16,20 @@ if TYPE_CHECKING:
 
 
 class Runner:
-    def __init__(self, network: Network, route: Route, every: int = 1):
+    def __init__(self, network: Network, route: Route):
         self.network, self.route = network, route
-        self.segments = segments(route, every)
-        self.settling = Settling(network, route)
-        self.backend = network.backend
+        self.segments = segments(route)
+        self.backend: Any = network.backend
         self.parameter = next(network.parameters())  # it moves with the model
         self.generation = self._generation
-        self.graphs: Any = None
-        if self.parameter.is_cuda:
-            from paredown.runtime.graphs import Graphs
+        self.graphs: Any = self._graphs() if self.parameter.is_cuda else None
 
-            self.graphs = Graphs(network, self.settling, self.segments)
+    def _graphs(self) -> Any:
+        from paredown.runtime.capture import Cuda
+        from paredown.runtime.graphs import Graphs
+
+        graphs = Graphs(self.network, self.route, self.segments, Cuda())
+        return graphs if graphs.able else None
 
     @property
     def _generation(self) -> Any:
@@ -43,24 +45,25 @@ class Runner:
         state = self.network.embed(batch, self.route.drops_tokens, backend=self.backend)
         return state if bounds is None else state.bounded(bounds)
 
-    def run(self, segment: Segment, state: Any, answering: Answering) -> Any:
-        """The units that stay after a segment."""
-        if sum(step.asked for step in segment.steps) == 1:  # nobody settles before its end
-            return run_steps(self.backend, segment.steps, state, answering)
-        state = run_steps(self.backend, segment.steps, state, self.settling)
-        return answering.cut(state, segment.last)
+    def ask(self, segment: Segment, state: Any, answering: Answering) -> Verdict:
+        """Run a segment; nothing waits for the device."""
+        return answering.ask(run_steps(self.backend, segment.steps, state), segment.asked)
 
     def answer(self, batch: dict[str, Tensor], bounds: Tensor | None = None) -> Answer:
         """Answer a batch at once."""
+        if self.graphs is not None and (packed := self.backend.packed(batch)) is not None:
+            return self.graphs.answer(packed, bounds) or self._shrinking(packed, bounds)
         state, answering = self.embed(batch, bounds), Answering(self.network, self.route)
-        if self.graphs is None and len(self.segments) == sum(step.asked for step in self.route.steps):
-            run_steps(self.backend, self.route.steps, state, answering)
-            return answering.answer()
+        run_steps(self.backend, self.route.steps, state, answering)
+        return answering.answer()
+
+    def _shrinking(self, batch: dict[str, Tensor], bounds: Tensor | None) -> Answer:
+        """Answer a batch that is large at first."""
+        state, answering = self.embed(batch, bounds), Answering(self.network, self.route)
         for segment in self.segments:
-            if self.graphs is not None and self.graphs.fit(state):
-                self.graphs.run(segment.index, state, answering)
+            if self.graphs.finish(segment.index, state, answering):
                 break
-            state = self.run(segment, state, answering)
+            state = answering.part(self.ask(segment, state, answering))
             if not len(state):
                 break
         return answering.answer()

@@ -180,16 +180,6 @@ def test_a_layer_that_is_not_the_usual_one_is_refused() -> None:
         model.use("packed")
 
 
-def test_units_that_settle_leave_with_the_answer_they_had() -> None:
-    """Where rows are cut out makes no difference: they have their answer when they are sure."""
-    model, inputs, plan = adaptive("bert").use("packed"), batch(99, LENGTHS), Plan(exit="entropy:0.5")
-    wanted = model.answer(inputs, plan)
-    for every in (2, 3, 12):
-        found = Runner(model, model.route(plan), every)
-        with torch.inference_mode():
-            same(model, inputs, wanted, found.answer(inputs))
-
-
 def test_token_ids_are_those_of_the_tokenizer(tokenizer: Any) -> None:
     """Ids are taken from the tokenizer's core, without what it builds around them."""
     texts = ["a film", "", "good " * 40, "the [SEP] of it all"]
@@ -214,5 +204,5 @@ def test_a_batch_that_never_was_padded(family: str) -> None:
     inputs["input_ids"][0, 2] = 1  # what RoBERTa pads with
     kept = zip(inputs["input_ids"], inputs["attention_mask"], strict=True)
     rows = [Encoded({"input_ids": ids[mask.bool()].tolist()}) for ids, mask in kept]
-    wanted, found = model.backend._packed(inputs), model.backend.batch(rows)  # type: ignore[attr-defined]
+    wanted, found = model.backend.packed(inputs), model.backend.batch(rows)  # type: ignore[attr-defined]
     assert all(torch.equal(wanted[name], value) for name, value in found.items())
