@@ -6,7 +6,7 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help test demo lint format types tests thorough families clean
+.PHONY: help test demo lint format types tests thorough families report clean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -36,6 +36,9 @@ thorough: .venv/stamp ## pytest on every combination, with five times the random
 
 families: .venv/stamp ## survey again which encoder families can be walked (docs/families.*)
 	$(BIN)/python -m benchmarks.families
+
+report: .venv/stamp ## write README, pages and cards again from the committed results
+	$(BIN)/python -m benchmarks.report
 
 clean: ## forget the environment and all caches
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

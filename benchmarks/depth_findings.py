@@ -1,4 +1,4 @@
-"""What the results of benchmarks.theseus and benchmarks.elastic_pretrain say, as the sentences of docs/depth.md."""
+"""What the results of fewer layers and of benchmarks.elastic_pretrain say, as the sentences of docs/depth.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The results of benchmarks.theseus and benchmarks.elastic_pretrain, as the page and its pictures need them."""
+"""The results of fewer layers and of benchmarks.elastic_pretrain, as the page and its pictures need them."""
 
 from __future__ import annotations
 

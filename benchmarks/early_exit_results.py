@@ -1,4 +1,4 @@
-"""The results of benchmarks.early_exit, as the page, its pictures and the cards need them."""
+"""The results of the first comparison of exits, as the page, its pictures and the cards need them."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.experiment import Experiment, Recipe
 from benchmarks.experiments import chosen
-from benchmarks.inputs import check, hashes
+from benchmarks.inputs import check, hashes, others
 from benchmarks.result_files import COMMITTED, Results, code, commit, committed, difference, figures
 from benchmarks.rows import SETS, draw
 from paredown.errors import ParedownError
@@ -58,6 +58,8 @@ def main(words: list[str] | None = None) -> int:
     except ParedownError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    for name in others(args.weights, args.data, experiments):
+        print(f"note: {name} is not what committed figures are made from", flush=True)
     files = {one.name: Results(one, args.out, facts(one, args)) for one in experiments}
     pairs = [(one, seed) for one in experiments for seed in args.seeds or one.seeds]
     wanted = [Job(one, recipe, seed) for one, seed in pairs for recipe in one.recipes]

@@ -1,4 +1,4 @@
-"""What is in the results of benchmarks.tokens: runs by encoder, task and seed, and what dev says to choose of them."""
+"""What is in the results of fewer tokens: runs by encoder, task and seed, and what dev says to choose of them."""
 
 from __future__ import annotations
 

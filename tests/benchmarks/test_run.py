@@ -18,7 +18,7 @@ from benchmarks.encoders import ENCODERS
 from benchmarks.experiment import Experiment
 from benchmarks.experiments import EXPERIMENTS
 from benchmarks.inputs import ORIGINS, files_of, known_hashes
-from benchmarks.result_files import changed_since, code
+from benchmarks.result_files import Results, changed_since, code
 from benchmarks.rows import SETS
 from paredown.registry import exits, methods, reducers
 
@@ -112,6 +112,20 @@ def test_a_result_says_what_made_it(made: tuple[Path, str]) -> None:
     assert found["code"] == code() and "commit" in found
     assert [len(value) for its in found["inputs"].values() for value in its.values()] == [64] * 3
     assert "dev rows" in found["experiment"]["chosen"]
+
+
+def test_inputs_that_are_not_the_committed_ones_are_named(made: tuple[Path, str]) -> None:
+    assert "note: SST-2/train.tsv is not what committed figures are made from" in made[1]
+
+
+def test_a_run_of_an_older_table_is_known_again(tmp_path: Path) -> None:
+    one = EXPERIMENTS["auto-rte"]
+    older = {"label": "auto", "methods": ["auto"], "fixed": ["own"]}  # without the fields that came later
+    run = {"recipe": "auto", "seed": 1, "described": older, "limit": None}
+    (tmp_path / "auto-rte.json").write_text(json.dumps({"machine": {}, "runs": [run]}))
+    found = Results(one, tmp_path, {})
+    assert found.has(one.recipe("auto"), 1, None)
+    assert not found.has(one.recipe("auto"), 2, None) and not found.has(one.recipe("independent"), 1, None)
 
 
 def test_every_recipe_runs_with_every_seed(made: tuple[Path, str]) -> None:
