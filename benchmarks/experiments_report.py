@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.experiment import Experiment
 from benchmarks.experiments import EXPERIMENTS
 from benchmarks.pages import DOCS, ROOT, SCRIPT, Document, filled, table
-from benchmarks.result_files import changed_since, committed, means
+from benchmarks.result_files import changed_since, committed, means, spoken_commits
 from benchmarks.rows import SETS
 
 PAGE = DOCS / "experiments.md"
@@ -79,7 +79,7 @@ def section(experiment: Experiment, result: dict[str, Any]) -> str:
     about = f"""{experiment.encoder}; {rows["train"]:,} train, {rows["dev"]:,} dev and {rows["test"]:,} test rows of at
         most {chosen.max_length} tokens; {chosen.metric}; work is counted in {COUNTS[experiment.count]}. `{
         result["command"]
-    }` at {result["commit"] or "an unnamed commit"}, {machine["device"]}, torch {machine["torch"]}, transformers {
+    }` at {spoken_commits(result)}, {machine["device"]}, torch {machine["torch"]}, transformers {
         machine["transformers"]
     }."""
     changed = changed_since(result)
@@ -105,25 +105,22 @@ def trained(result: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def scores(result: dict[str, Any]) -> str:
-    """A line for every recipe and reducer: to the end, at fixed rules, and at every target."""
-    lines, targets = [], [f"{target:g}x" for target in result["experiment"]["targets"]]
-    for recipe in result["experiment"]["recipes"]:
+    """A line for every recipe and reducer: to the end, at every target, and by rules that nobody chose."""
+    facts = result["experiment"]
+    targets = [f"{target:g}x" for target in facts["targets"]]
+    fixed = list(dict.fromkeys(text for run in result["runs"] for text in run["described"].get("fixed", ())))
+    lines = []
+    for recipe in facts["recipes"]:
         runs = [run for run in result["runs"] if run["recipe"] == recipe]
         for reducer in runs[0]["plans"] if runs else []:
             plans = [run["plans"][reducer] for run in runs]
+            full = [plan["full"]["test"] for plan in plans]
+            at = [cell([best(plan, target) for plan in plans], facts["count"]) for target in targets]
+            by = [cell([plan.get("fixed", {}).get(text) for plan in plans], facts["count"]) for text in fixed]
             name = recipe if reducer == "none" else f"{recipe}, `{reducer}`"
-            full, count = [plan["full"]["test"] for plan in plans], result["experiment"]["count"]
-            at = [cell([best(plan, target) for plan in plans], count) for target in targets]
-            own = cell([plan.get("fixed", {}).get("own") for plan in plans], count)
-            lines.append([name, str(len(runs)), spread(full, count), f"±{half(full):.1f}", *at, own])
-    head = [
-        "recipe",
-        "seeds",
-        "to the end",
-        "95 % of rows",
-        *(f"{target} on dev" for target in targets),
-        "its own plan",
-    ]
+            lines.append([name, str(len(runs)), spread(full, facts["count"]), f"±{half(full):.1f}", *at, *by])
+    rules = ["its own plan" if text == "own" else f"`{text}`" for text in fixed]
+    head = ["recipe", "seeds", "to the end", "95 % of rows", *(f"{target} on dev" for target in targets), *rules]
     keep = [number for number, _ in enumerate(head) if number < 4 or any(line[number] for line in lines)]
     return table([head[number] for number in keep], [[line[number] for number in keep] for line in lines])
 

@@ -56,6 +56,7 @@ def run_one(experiment: Experiment, recipe: Recipe, seed: int, place: Place) -> 
             progress=False,
         )
     trained = time.perf_counter() - began
+    torch.cuda.empty_cache()  # others share the device
     if any(other.after == recipe.label for other in experiment.recipes):
         model.save_pretrained(kept(place.kept, experiment, recipe.label, seed))
     figures = Measuring(model, experiment, recipe, rows, metric).figures()

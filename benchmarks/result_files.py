@@ -43,8 +43,9 @@ def code() -> dict[str, str]:
 
 
 def changed_since(result: dict[str, Any]) -> list[str]:
-    """The parts of the source that are others than those a result was made with."""
-    return [part for part, digest in code().items() if result["code"].get(part) != digest]
+    """The parts of the source that are others than those a run of a result was made with."""
+    made_with = [run["code"] for run in result["runs"]]
+    return [part for part, digest in code().items() if any(its.get(part) != digest for its in made_with)]
 
 
 def commit() -> str:
@@ -57,6 +58,11 @@ def commit() -> str:
         return git("rev-parse", "--short=12", "HEAD") + "+" * bool(git("status", "--porcelain", "--", "paredown"))
     except (OSError, subprocess.CalledProcessError):
         return ""
+
+
+def spoken_commits(result: dict[str, Any]) -> str:
+    """The commits that the runs of a result were made at."""
+    return ", ".join(dict.fromkeys(run["commit"] or "an unnamed commit" for run in result["runs"]))
 
 
 # A file

@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks.experiment import Experiment, Recipe
 from benchmarks.experiments import chosen
 from benchmarks.inputs import check, hashes, others
-from benchmarks.result_files import COMMITTED, Results, code, commit, committed, difference, figures
+from benchmarks.result_files import COMMITTED, Results, code, commit, committed, difference, figures, spoken_commits
 from benchmarks.rows import SETS, draw
 from paredown.errors import ParedownError
 
@@ -94,8 +94,6 @@ def facts(experiment: Experiment, args: argparse.Namespace) -> dict[str, Any]:
     words += ["--limit", str(args.limit)] if args.limit else []
     return {
         "command": " ".join(words),
-        "commit": args.commit or commit(),
-        "code": code(),
         "machine": {},
         "jobs_side_by_side": args.jobs,
         "precision": args.precision,
@@ -143,6 +141,7 @@ class Running:
     def __init__(self, args: argparse.Namespace, files: dict[str, Results]):
         self.args, self.files, self.began = args, files, time.monotonic()
         self.failed: list[Job] = []
+        self.commit = args.commit or commit()
         self.done = 0
 
     def all(self, waiting: list[Job]) -> list[Job]:
@@ -207,7 +206,8 @@ class Running:
             return
         file = self.files[job.experiment.name]
         file.data["machine"] = found.pop("machine")
-        file.add({**found, "described": asdict(job.recipe), "limit": self.args.limit})
+        made = {"commit": self.commit, "code": code(), "limit": self.args.limit}
+        file.add({**found, "described": asdict(job.recipe), **made})
         scores = ", ".join(f"{plan} {100 * point['score']:.1f}" for plan, point in figures(found))
         print(f"{at} {job}, {found['seconds']['all']:.0f} s: {scores}", flush=True)
 
@@ -238,7 +238,7 @@ def compare(experiment: Experiment, mine: Results) -> None:
     theirs = committed(experiment.name)
     if theirs is None or mine.path.parent.resolve() == COMMITTED.resolve():
         return
-    print(f"\n{experiment.name}: test scores now and as committed (commit {theirs['commit'] or 'unknown'})")
+    print(f"\n{experiment.name}: test scores now and as committed (made at {spoken_commits(theirs)})")
     print("\n".join(difference(mine.data, theirs)) or "no figure in common")
 
 

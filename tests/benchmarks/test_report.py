@@ -90,10 +90,15 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         targets = {f"{target:g}x": point(score - target / 100, target + 0.1) for target in one.targets[:-1]}
         plan = {"full": point(score, 1.0), "targets": {"entropy": targets | {f"{one.targets[-1]:g}x": None}}}
         run = {"recipe": "auto", "seed": seed, "plans": {"none": plan}, "rows": {"train": 9, "dev": 8, "test": 7}}
-        runs.append({**run, "described": {"methods": ["auto"], "start": None}})
+        made = {
+            "commit": "abc",
+            "code": {**code()},
+            "described": {"methods": ["auto"], "start": None, "fixed": ["own"]},
+        }
+        runs.append({**run, **made})
     machine = {"device": "a GPU", "torch": "2", "transformers": "5"}
     facts = {"targets": list(one.targets), "recipes": ["independent", "auto"], "count": one.count}
-    result = {"name": one.name, "command": "python …", "commit": "abc", "code": {**code()}, "machine": machine}
+    result = {"name": one.name, "command": "python …", "machine": machine}
     result |= {"experiment": facts, "runs": runs}
     monkeypatch.setattr(result_files, "COMMITTED", tmp_path)
     (tmp_path / "auto-rte.json").write_text(json.dumps(result))
@@ -108,7 +113,7 @@ def test_an_experiment_that_was_run_has_its_section(made_up: dict[str, Any]) -> 
 
 
 def test_a_result_whose_source_changed_says_so(made_up: dict[str, Any], tmp_path: Path) -> None:
-    made_up["code"]["training"] = "another"
+    made_up["runs"][1]["code"]["training"] = "another"
     (tmp_path / "auto-rte.json").write_text(json.dumps(made_up))
     page = experiments_report.page()
     assert "\nChanged since then: training.\n" in page

@@ -70,8 +70,9 @@ def test_the_list_has_every_experiment(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_result_knows_which_parts_of_the_source_changed() -> None:
-    assert changed_since({"code": code()}) == []
-    assert changed_since({"code": {**code(), "training": "another"}}) == ["training"]
+    same, other = {"code": code()}, {"code": {**code(), "training": "another"}}
+    assert changed_since({"runs": [same]}) == []
+    assert changed_since({"runs": [same, other]}) == ["training"]
 
 
 # A tiny experiment
@@ -109,7 +110,7 @@ def test_a_result_says_what_made_it(made: tuple[Path, str]) -> None:
     found = result(made)
     assert found["command"] == "python -m benchmarks.run --only tiny"
     assert {"torch", "transformers", "device", "python"} <= found["machine"].keys()
-    assert found["code"] == code() and "commit" in found
+    assert all(its["code"] == code() and "commit" in its for its in found["runs"])
     assert [len(value) for its in found["inputs"].values() for value in its.values()] == [64] * 3
     assert "dev rows" in found["experiment"]["chosen"]
 
