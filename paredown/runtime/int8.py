@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers.activations import GELUActivation
 
 from paredown.encoders.probing import evaluating
 from paredown.engine import run_steps
@@ -21,7 +22,7 @@ from paredown.errors import BadSetting
 from paredown.route import Step, straight
 from paredown.runtime.blocks import Block, Dense, FeedForward
 from paredown.runtime.int8_choice import choose
-from paredown.runtime.int8_kernels import Kernel, Map, Range, Weights, by_token, in_parts
+from paredown.runtime.int8_kernels import Kernel, Map, Range, Weights, by_token, by_token_above, in_parts
 from paredown.runtime.packed import Packed
 from paredown.state import State
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from paredown.encoders.walk import Walk
 
 MAPS = ("qkv", "output", "up", "down")  # the linear maps of a layer
+LEAST: dict[type, float] = {GELUActivation: -0.17, nn.ReLU: 0.0}  # of what activations answer
 OUTLIER = 3.0  # times the median of all channels: a channel that grows larger would take the others' precision
 
 
@@ -165,6 +167,8 @@ def _quantized(block: Block, kernel: Kernel, calibration: Mapping[str, Inputs] |
     linears, fused = _linears(block), None
     if calibration is None:
         maps = {name: by_token(kernel, Weights.of(one.weight, one.bias)) for name, one in linears.items()}
+        if (low := _least(block.feed_forward)) is not None:
+            maps["down"] = by_token_above(kernel, linears["down"].weight, linears["down"].bias, low)
     else:
         maps = {name: _static(kernel, one, calibration[name]) for name, one in linears.items()}
         if isinstance(block.feed_forward, FeedForward):
@@ -174,6 +178,13 @@ def _quantized(block: Block, kernel: Kernel, calibration: Mapping[str, Inputs] |
     found = _with(block, maps)
     feed_forward: Any = in_parts(fused or found.feed_forward, kernel.grid)
     return replace(found, feed_forward=feed_forward)
+
+
+def _least(feed_forward: Any) -> float | None:
+    """What the inputs of the second product are never below; None where they can be."""
+    if not isinstance(feed_forward, FeedForward):
+        return None
+    return LEAST.get(type(feed_forward.activation))
 
 
 def _static(kernel: Kernel, dense: Dense, inputs: Inputs) -> Map:

@@ -21,9 +21,9 @@ from transformers.activations import GELUActivation
 Map = Callable[[Tensor], Tensor]
 
 
-def weight_steps() -> int:
-    """The largest magnitude of a weight: 7 bits where a CPU adds two products in 16 bits, which must not overflow."""
-    return 127 if torch.cpu.get_capabilities().get("avx512_vnni", False) else 63
+def narrow() -> bool:
+    """Whether the CPU adds two products in 16 bits, which overflow unless inputs or weights have 7 bits only."""
+    return not torch.cpu.get_capabilities().get("avx512_vnni", False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +35,9 @@ class Weights:
     bias: Tensor | None
 
     @classmethod
-    def of(cls, weight: Tensor, bias: Tensor | None) -> Weights:
-        weight, steps = weight.detach(), weight_steps()
+    def of(cls, weight: Tensor, bias: Tensor | None, whole: bool = False) -> Weights:
+        """`whole`: with 8 bits, whatever the CPU; then inputs must do with 7 where it is narrow."""
+        weight, steps = weight.detach(), 127 if whole or not narrow() else 63
         scale = weight.abs().amax(1).clamp(min=torch.finfo(weight.dtype).tiny) / steps
         values = (weight / scale.unsqueeze(1)).round_().clamp_(-steps, steps).to(torch.int8)
         return cls(values, scale, None if bias is None else bias.detach().clone())
@@ -218,5 +219,20 @@ def by_token(kernel: Kernel, weights: Weights) -> Map:
     def apply(hidden: Tensor) -> Tensor:
         largest = hidden.abs().amax(-1, keepdim=True).clamp_(min=torch.finfo(hidden.dtype).tiny)
         return torch.addcmul(bias, plain(hidden / largest), largest)
+
+    return apply
+
+
+def by_token_above(kernel: Kernel, weight: Tensor, bias: Tensor | None, low: float) -> Map:
+    """The same for inputs that are never below `low`: no step is spent on what cannot be, so 7 bits of input are as
+    fine as 8 were, and the weights can have theirs."""
+    weights = Weights.of(weight, None, whole=True)
+    plain = kernel.linear(weights, Range(0.0, 255 / 127 if narrow() else 1.0))
+    constant = low * (weights.values.sum(1) * weights.scale)
+    constant = constant if bias is None else constant + bias.detach()
+
+    def apply(hidden: Tensor) -> Tensor:
+        span = hidden.amax(-1, keepdim=True).sub_(low).clamp_(min=torch.finfo(hidden.dtype).tiny)
+        return torch.addcmul(constant, plain(torch.addcdiv(-low / span, hidden, span)), span)
 
     return apply

@@ -18,7 +18,7 @@ from paredown.plan import Plan
 from paredown.runtime import int8_choice
 from paredown.runtime.blocks import BLOCKS
 from paredown.runtime.int8 import Calibration, Inputs, Int8
-from paredown.runtime.int8_kernels import KERNELS, PART, UNIT, Range, Weights, by_token, in_parts
+from paredown.runtime.int8_kernels import KERNELS, PART, UNIT, Range, Weights, by_token, by_token_above, in_parts
 from paredown.runtime.pools import Pools
 from paredown.runtime.runner import Runner
 from tests.families import adaptive, batch
@@ -148,6 +148,20 @@ def test_a_token_has_its_own_scale(kernel: str) -> None:
     found, wanted = function(hidden), hidden @ weight.t() + bias
     assert ((found - wanted).abs().amax(1) <= 0.03 * hidden.abs().amax(1) + 1e-6).all()
     assert (function(hidden[1:2]) - found[1]).abs().max() <= SAME
+
+
+@pytest.mark.parametrize("kernel", USABLE)
+def test_inputs_that_are_never_below_a_bound_are_finer(kernel: str) -> None:
+    """What GELU answers lies on one side of 0, nearly: nearer to floats, and the largest products do not overflow."""
+    drawn = torch.Generator().manual_seed(0)
+    hidden = GELUActivation()(3 * torch.randn(40, 256, generator=drawn))
+    weight, bias = torch.randn(32, 256, generator=drawn), torch.randn(32, generator=drawn)
+    wanted = torch.nn.functional.linear(hidden, weight, bias)
+    usual = by_token(KERNELS[kernel], Weights.of(weight, bias))(hidden)
+    found = by_token_above(KERNELS[kernel], weight, bias, -0.17)(hidden)
+    assert (found - wanted).pow(2).mean() < 0.75 * (usual - wanted).pow(2).mean()
+    full, ones = torch.full((3, 256), 5.0), torch.ones(32, 256)
+    assert (by_token_above(KERNELS[kernel], ones, None, 0.0)(full) - 256 * 5).abs().max() < 1.0
 
 
 def test_parts_have_few_sizes_and_lose_nothing() -> None:
