@@ -66,7 +66,7 @@ def calibrate(
     reduce: Sequence[Any] | None = None,
     depths: Sequence[tuple[int, ...] | None] = (),
     per_layer: bool = True,
-    selection: float = 0.35,
+    selection: float = 0.2,
     seed: int = 0,
     batch_size: int = 64,
     max_length: int | None = None,
@@ -103,8 +103,8 @@ def calibrate(
 def halves(units: int, selection: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Units that choose and units that test, at random."""
     order = np.random.default_rng(seed).permutation(units)
-    choosing = round(units * selection)
-    if units - choosing < LEAST_UNITS or (selection and choosing < LEAST_UNITS):
+    choosing = max(round(units * selection), LEAST_UNITS) if selection else 0
+    if units - choosing < LEAST_UNITS:
         raise CannotPromise(f"{units} rows are too few to promise anything: give at least {2 * LEAST_UNITS}")
     return np.sort(order[:choosing]), np.sort(order[choosing:])
 

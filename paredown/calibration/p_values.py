@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
-from scipy.special import bdtr, bdtrc, betaincinv, gammaln, xlog1py, xlogy
+from scipy.special import bdtr, betaincinv, gammaln, xlog1py, xlogy
 
 MOST_ROWS = 10_000_000  # beyond that nobody has more
 TAIL = 1e-12  # probability that a sum may leave out; it is added to the p-value
@@ -38,58 +39,94 @@ def _divergence(mean: float, bound: float) -> float:
 def paired(differences: np.ndarray, bound: float, level: float) -> float:
     """For differences of two losses, in -1..1, whose mean is the drop; `level` is that of the test it is made for.
 
-    Rescaling to 0..1 would throw the power away: most units lose nothing and gain nothing. Here the share of units that
-    change, π = E|X|, is a nuisance (Berger and Boos 1994): it is at most U with probability 1 - level / 10, and that
-    tenth is added to the p-value. Among all differences with E|X| ≤ U and mean ≥ bound, the sum is the likeliest to be
-    small where X is 1, -1 or 0 with probabilities (U + bound) / 2, (U - bound) / 2 and 1 - U:
-
-    * a larger mean only makes the sum larger; a larger π is a mean-preserving spread of X;
-    * where all X are whole, d/dπ P(S ≤ t) = n/2 (P(S' = t + 1) - P(S' = t)), S' without one unit. For π ≤ 1/2 the
-      polynomial of X has real roots, so S' is a sum of independent Bernoulli variables, whose mode is within 1 of their
-      mean (Darroch 1964): the derivative is positive for t ≤ (n - 1) bound - 2. Other t are not significant;
-    * otherwise X is still below that law in convex order, and Bentkus (2004) gives e times its probability; so it does
-      where U is above 1/2, of the law with U = 1, which is a binomial.
+    A difference that is not whole becomes one at random: 0.3 is 1 three times in ten, so the mean stays what it is.
     """
-    units, nuisance = len(differences), level / 10
-    total, change = float(differences.sum()), float(np.abs(differences).sum())
-    whole = bool((differences == np.round(differences)).all())
-    return paired_sums(total, change, units, bound, nuisance, whole)
+    chance = np.random.default_rng(0).random(len(differences))
+    whole = np.floor(differences + chance)
+    return paired_counts(int((whole > 0).sum()), int((whole < 0).sum()), len(differences), bound, level)
 
 
 @lru_cache(2**16)  # neighbouring thresholds often lose the same
-def paired_sums(total: float, change: float, units: int, bound: float, nuisance: float, whole: bool) -> float:
-    """The same from the sum of the differences and that of their sizes."""
-    lost = math.ceil(total - 1e-9)
-    if units == 0 or lost > (units - 1) * bound - 2:
+def paired_counts(lost: int, won: int, units: int, bound: float, level: float) -> float:
+    """The exact unconditional test of differences that are 1, -1 or 0, of how many units lost and won; a p-value above
+    the level may be larger still.
+
+    Rescaling to 0..1 would throw the power away: most units neither lose nor win. The share of units that change, π, is
+    a nuisance. Given that m changed, the losses among them are binomial with the share (π + μ) / 2π, which grows with
+    the drop μ; so where few losses speak against the hypothesis, μ = bound is its hardest case for every π. What speaks
+    as much against it as what was seen is told by the signed root of the likelihood ratio: for every m, some number of
+    losses and all below. The p-value is the probability of that at the worst π that is credible (Berger and Boos 1994):
+    π is outside the interval with probability level / 50, which is added.
+    """
+    slack = level / 50
+    if lost - won >= units * bound:
         return 1.0
-    most = _at_most(change, units, nuisance, whole)
+    least, most = _between(lost + won, units, slack)
     if most < bound:
-        return nuisance
-    if most > 0.5:  # as if every unit changed
-        return min(1.0, nuisance + math.e * binomial(math.ceil((lost + units) / 2), units, (1 + bound) / 2))
-    factor = 1.0 if whole else math.e
-    return min(1.0, nuisance + factor * _difference_at_most(lost, units, (most + bound) / 2, (most - bound) / 2))
+        return slack
+    changed = np.arange(_hardly_less(units * least), min(_hardly_more(units * max(most, bound)), units) + 1)
+    event = _as_extreme(changed, units, bound, _signed_root(lost, won, units, bound))
+    likely = float(np.clip((lost + won) / units, max(least, bound), most))
+    at_likely = _probability(event, changed, units, bound, np.array([likely]))
+    if at_likely > level:
+        return at_likely
+    worst = _probability(event, changed, units, bound, _shares(max(least, bound), most, units, bound, slack))
+    return min(1.0, worst + 2 * slack + 2 * TAIL)
 
 
-def _at_most(total: float, units: int, level: float, whole: bool) -> float:
-    """What the mean of values in 0..1 is at most, with probability 1 - level."""
-    if whole:  # Clopper and Pearson
-        return 1.0 if total >= units else float(betaincinv(total + 1, units - total, 1 - level))
-    return upper_bound(lambda bound: hoeffding_bentkus(total / units, units, bound), level)
+def _between(count: int, units: int, level: float) -> tuple[float, float]:
+    """Clopper's and Pearson's interval of a share."""
+    least = float(betaincinv(count, units - count + 1, level / 2)) if count else 0.0
+    most = float(betaincinv(count + 1, units - count, 1 - level / 2)) if count < units else 1.0
+    return least, most
 
 
-def _difference_at_most(lost: int, units: int, worse: float, better: float) -> float:
-    """P(A - B ≤ lost) for the counts of a trinomial. Its polynomial has real roots, so A - B is distributed as the
-    difference of two independent binomials, whose probabilities are p and p + worse - better."""
-    gap = 1 - (worse - better)
-    down = (gap - math.sqrt(gap * gap - 4 * better)) / 2
-    up = down + worse - better
-    counts = np.arange(min(_hardly_more(units * up), units) + 1)
-    fewer = np.where(counts > lost, bdtrc(counts - lost - 1, units, down), 1.0)
-    return TAIL + float(_binomial_masses(counts, units, up) @ fewer)
+def _signed_root(lost: Any, won: Any, units: int, bound: float) -> Any:
+    """Of twice the log likelihood ratio, of any drop against `bound`; above 0 where the drop seen is smaller."""
+    same = units - lost - won
+    linear = 2 * bound * (units - lost) - (lost + won) * (1 - bound)
+    wins = (np.sqrt(linear**2 + 8 * units * won * bound * (1 - bound)) - linear) / (4 * units)  # the likeliest share
+    likely = xlogy(lost, lost / units) + xlogy(won, won / units) + xlogy(same, same / units)
+    bounded = xlogy(lost, wins + bound) + xlogy(won, wins) + xlogy(same, np.maximum(1 - bound - 2 * wins, 0.0))
+    return np.sign(units * bound - lost + won) * np.sqrt(np.maximum(2 * (likely - bounded), 0.0))
 
 
-def _binomial_masses(counts: np.ndarray, units: int, share: float) -> np.ndarray:
+def _as_extreme(changed: np.ndarray, units: int, bound: float, root: float) -> np.ndarray:
+    """The most losses among so many changes whose root is as large, by bisection; -1 where none is."""
+    low, high = np.full(len(changed), -1), changed.copy()
+    while (low < high).any():
+        middle = (low + high + 1) // 2
+        fine = _signed_root(middle, changed - middle, units, bound) >= root - 1e-9
+        low, high = np.where(fine, middle, low), np.where(fine, high, middle - 1)
+    return low
+
+
+def _probability(event: np.ndarray, changed: np.ndarray, units: int, bound: float, shares: np.ndarray) -> float:
+    """Of the event, at the share of changes where it is the likeliest; the drop is the bound."""
+    some = event >= 0
+    event, changed, shares = event[some].astype(float), changed[some], shares[:, None]
+    losses = bdtr(event, changed, (shares + bound) / (2 * shares))
+    return float((_binomial_masses(changed, units, shares) * losses).sum(1).max())
+
+
+def _shares(least: float, most: float, units: int, bound: float, slack: float) -> np.ndarray:
+    """Shares of changes so near that between two of them no probability is above both by more than `slack`.
+
+    Its second derivative is at most the Fisher information, units * (π / (π² - bound²) + 1 / (1 - π)), and so lies the
+    chord at most width² / 8 times that below. At both ends of 0..1 the laws themselves differ by at most units * width.
+    """
+    nearest, found = slack / units, [least]
+    while (share := found[-1]) < most:
+        if share - bound < nearest or 1 - share < 2 * nearest:
+            width = nearest
+        else:
+            information = units * (share / (share**2 - bound**2) + 2 / (1 - share))
+            width = min(math.sqrt(8 * slack / information), (1 - share) / 2)
+        found.append(min(share + width, most))
+    return np.array(found)
+
+
+def _binomial_masses(counts: np.ndarray, units: int, share: Any) -> np.ndarray:
     ways = gammaln(units + 1) - gammaln(counts + 1) - gammaln(units - counts + 1)
     return np.exp(ways + xlogy(counts, share) + xlog1py(units - counts, -share))
 
@@ -98,6 +135,11 @@ def _hardly_more(mean: float) -> int:
     """A count that a binomial of this mean exceeds with a probability below TAIL (Bernstein)."""
     rare = -math.log(TAIL)
     return math.ceil(mean + rare / 3 + math.sqrt(rare**2 / 9 + 2 * rare * mean))
+
+
+def _hardly_less(mean: float) -> int:
+    """A count that it is below with a probability below TAIL (Chernoff)."""
+    return max(0, math.floor(mean - math.sqrt(-2 * math.log(TAIL) * mean)))
 
 
 def upper_bound(p_value: Callable[[float], float], level: float) -> float:

@@ -41,7 +41,7 @@ def learned_rules(
 
     def at(chance: float, tilt: float) -> Any:
         ranks = expit((chance + tilt * early - offsets) / slope)
-        bounds = np.quantile(order, ranks, method="inverted_cdf")
+        bounds = order[np.maximum(np.ceil(ranks * len(order)).astype(int) - 1, 0)]
         return rule.at_bounds(dict(zip(seen.steps, bounds.tolist(), strict=False)))
 
     return [list(dict.fromkeys(at(chance, tilt) for chance in foreseen)) for tilt in tilts]

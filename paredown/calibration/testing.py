@@ -19,7 +19,7 @@ from paredown.calibration.p_values import (
     binomial,
     hoeffding_bentkus,
     paired,
-    paired_sums,
+    paired_counts,
     rows_needed,
     upper_bound,
 )
@@ -50,7 +50,8 @@ def units_needed(losses: np.ndarray, bound: float, level: float, signed: bool) -
     def at(many: int) -> float:
         times = many / units
         if signed:
-            return paired_sums(total * times, change * times, many, bound, level / 10, whole)
+            lost, won = math.ceil((change + total) / 2 * times), math.floor((change - total) / 2 * times)
+            return paired_counts(lost, won, many, bound, level)
         return binomial(total * times, many, bound) if whole else hoeffding_bentkus(total / units, many, bound)
 
     return rows_needed(at, level, units)

@@ -58,7 +58,7 @@ def calibrate(
     per_layer: Annotated[bool, Option(help="Also learn a bound for every layer.")] = True,
     selection: Annotated[
         float, Option(help="Share of rows that choose what the others test; 0: all test, the rules share the level.")
-    ] = 0.35,
+    ] = 0.2,
     task: options.TaskName = None,
     data: options.Data = None,
     split: Annotated[str, Option(help="Of the task.")] = "dev",

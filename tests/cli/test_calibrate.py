@@ -39,7 +39,7 @@ def test_a_promise_ends_as_a_certified_plan(bundle: str, tmp_path: Path, capsys:
     assert AdaptiveModel.from_pretrained(bundle).plan == Plan(exit="entropy:0.9")
     assert main(["calibrate", bundle, rows, *PROMISE, "-r", "confidence"]) == 0
     shown = capsys.readouterr().out
-    assert "at most 60 % of the answers differ from full depth, with 95 % confidence (130 units" in shown
+    assert "at most 60 % of the answers differ from full depth, with 95 % confidence (160 units" in shown
     model = AdaptiveModel.from_pretrained(bundle)
     assert model.certificate is not None and model.plan.exit.name == "confidence"
     assert main(["info", bundle]) == 0
@@ -122,7 +122,7 @@ def test_training_ends_with_a_certified_plan(tmp_path: Path, tokenizer: Any, cap
 
     given = ["--max-drop", "0.7", "--confidence", "0.95", "--calibration", more, "--save-dtype", "float16"]
     assert main([*line, "-o", str(tmp_path / "two"), *given]) == 0
-    assert AdaptiveModel.from_pretrained(tmp_path / "two" / "model").certificate.units == 130
+    assert AdaptiveModel.from_pretrained(tmp_path / "two" / "model").certificate.units == 160
     capsys.readouterr()
 
     assert main([*line, "-o", str(tmp_path / "three"), "--max-drop", "0.0001", "--confidence", "0.95"]) == 0
