@@ -21,6 +21,7 @@ from benchmarks.pages import ROOT
 MODULES = (
     "auto_report",
     "calibration_report",
+    "claims_report",
     "depth_report",
     "early_exit_report",
     "elue_report",

@@ -1,0 +1,55 @@
+"""docs/claims.md: what the papers claim, what our runs say of it, and the verdict."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+from benchmarks.claims import CLAIMS, Claim, Finding
+from benchmarks.pages import DOCS, SCRIPT, Document, filled, table
+
+PAGE = DOCS / "claims.md"
+HEAD = """Every verdict is given by a check that reads committed results (`benchmarks/claims.py`); nobody types one.
+    Scores are of test rows. Weights and thresholds were chosen on dev rows, so on test rows a plan may do a little more
+    or less work than it is named for. Values are the mean over the seeds of one recipe, with its 95 % interval over
+    seeds by Student's t: wide, since the seeds are few. *Holds*: in every experiment that the check names; *holds in
+    part*: in some. The work saved is in FLOPs on test rows, of FastBERT by its own count."""
+
+
+def documents() -> Iterator[Document]:
+    yield PAGE, lambda _: page()
+
+
+def page() -> str:
+    overview = [[str(number), claim.source, claim.said, claim.verdict] for number, claim in enumerate(CLAIMS, 1)]
+    parts = [
+        "# What the papers claim, on equal ground",
+        filled(HEAD),
+        table(["", "of", "claim", "verdict"], overview),
+        *(section(number, claim) for number, claim in enumerate(CLAIMS, 1)),
+        "## How this was made",
+        filled(
+            f"`{SCRIPT}` writes this page and overwrites edits; [the experiments](experiments.md) say how every model "
+            f"was trained, and `python -m benchmarks.run --only NAME` makes one again."
+        ),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def section(number: int, claim: Claim) -> str:
+    parts = [f"## {number}. {claim.source}: {claim.verdict}", filled(claim.said)]
+    lines = []
+    for check in claim.checks:
+        found = list(check.findings())
+        lines += [line(str(check), finding) for finding in found] or [[str(check), "not run yet", "", "", ""]]
+    parts.append(table(["check", "experiment", "mean, and interval", "seeds", "holds"], lines))
+    if claim.why:
+        parts.append(filled(claim.why))
+    return "\n\n".join(parts)
+
+
+def line(check: str, finding: Finding) -> list[str]:
+    low, high = finding.interval
+    faster = f" at {finding.faster:.2f}x" if finding.faster else ""
+    said = f"{statistics.mean(finding.values):.2f} {finding.unit} ({low:.2f} to {high:.2f}){faster}"
+    return [check, finding.experiment, said, str(len(finding.values)), "yes" if finding.holds else "no"]
