@@ -1,13 +1,13 @@
 """Does a certified plan keep its promise, and how much speed does the certificate cost? Real logits, resampled.
 
-    python -m benchmarks.calibration sst2 runs/sst2/model rows.tsv
-    python -m benchmarks.calibration squad runs/squad/model --task squad --data data/SQuAD_v1.1
+    python -m benchmarks.calibration sst2 grounds/sst2
 
-The rows, which the model must not have seen, are recorded once; they are all that there is, so their mean loss is the
-true risk of every plan. From them units are drawn with replacement, a plan is certified on the draw, and its true risk
-is looked up. The oracle knows the true risk of every threshold of every rule. Beside it, on the same draws: one
-threshold for all layers; every rule alone; the control, which takes the cheapest plan whose mean loss on the draw is
-within the bound; and, for bounds per layer, a free search over all of them (`free_bounds`). Each name is an entry of
+A ground is what `benchmarks.calibration_ground` recorded, of rows that the model must not have seen; they are all that
+there is, so their mean loss is the true risk of every plan. From them units are drawn with replacement, a plan is
+certified on the draw, and its true risk is looked up. The oracle knows the true risk of every threshold of every rule.
+Beside it, on the same draws: one threshold for all layers; every rule alone on all units of the draw; the control,
+which takes the cheapest plan whose mean loss on the draw is within the bound; and ways to learn bounds per layer, a
+free search over all of them (`free_bounds`) and a temperature for every head among them. Each name is an entry of
 calibration.json.
 """
 
@@ -17,45 +17,44 @@ import argparse
 import json
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from benchmarks.calibration_ground import load
 from benchmarks.commands import repeatable_command
 from paredown.calibration import Promise, Risk
 from paredown.calibration.calibrating import Search
 from paredown.calibration.judged import Judged, Outlook
+from paredown.calibration.losses import usual_scale
 from paredown.calibration.per_layer import learned_rules
 from paredown.calibration.testing import fixed_sequence
-from paredown.errors import CannotPromise
-from paredown.evaluation import sweep
+from paredown.errors import BadInput, CannotPromise
+from paredown.evaluation import metric_named, sweep
 from paredown.evaluation.replay import certainties
 from paredown.evaluation.report import fitting_rules
 from paredown.system.machine import machine
 
-LEVEL, SELECTION, LEARNED = 0.05, 0.35, 20  # draws on which ways to learn bounds are compared
+LEVEL, SELECTION, LEARNED = 0.05, 0.2, 20  # draws on which ways to learn bounds are compared
+MORE, REPEATED, ONE_SIDED = (2000, 4000, 8000, 16000), 100, 1.645  # units, draws of each; 5 % of a normal law
 PRICES = tuple(2.0 ** (step / 2) for step in range(-2, 19))  # of a lost unit, in passes at full depth
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", help="of the entry")
-    parser.add_argument("bundle", type=Path)
-    parser.add_argument("rows", nargs="?", help="a file with labelled rows; without one, a --task with --data")
-    parser.add_argument("--task")
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--split", default="dev")
+    parser.add_argument("ground", type=Path)
     parser.add_argument("--max-drop", type=float, default=0.01)
     parser.add_argument("--max-disagreement", type=float, default=0.02)
     parser.add_argument("--units", type=int, default=2000, help="of a draw")
     parser.add_argument("--resamples", type=int, default=500)
-    parser.add_argument("--record", type=Path, help="a folder that keeps the outputs")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     args = parser.parse_args()
-    grounds = recorded(args)
+    grounds = by_risk(args.ground)
     bounds = {"disagreement": args.max_disagreement, next(iter(grounds)): args.max_drop}
     entry: dict[str, Any] = {"command": repeatable_command("-m benchmarks.calibration"), **machine()}
     entry |= {"units_in_all": grounds["disagreement"].units, "units_of_a_draw": args.units, "resamples": args.resamples}
@@ -68,27 +67,17 @@ def main() -> None:
     args.out.write_text(json.dumps({**known, args.name: entry}, indent=1) + "\n")
 
 
-def recorded(args: argparse.Namespace) -> dict[str, Judged]:
-    """The ground by risk: the score, or where it is no mean over units their error; and the disagreement."""
-    from paredown import AdaptiveModel
-    from paredown.calibration.losses import usual_scale
-    from paredown.cli._data import Source
-    from paredown.errors import BadInput
-    from paredown.evaluation import Bill, Cost, metric_named, record
-    from paredown.evaluation.record import record_once
-
-    model = AdaptiveModel.from_pretrained(args.bundle)
-    found = Source(args.task, args.data, {args.split: args.rows}).read_for(model, args.split)
-    rows, plan = model.encode(found.rows), model.plan.but(exit=None, reduce=None)
-    seen = record_once(model, rows, 64, plan, args.record) if args.record else record(model, rows, 64, plan)
-    bill, scale = Bill(seen, Cost.of(model, plan)), usual_scale(seen, range(len(seen)))
-    metric = metric_named(found.metric, found.groups)
+def by_risk(folder: Path) -> dict[str, Judged]:
+    """Full depth judged by the score, or where it is no mean over units by their error; and by the disagreement."""
+    ground, name = load(folder)
+    seen, metric = ground.full, metric_named(name)
+    scale = usual_scale(seen, range(len(seen)))
     try:
-        Risk("score", metric).check(model.kind, seen.labelled)
+        Risk("score", metric).check(seen.kind, seen.labelled)
         first = Risk("score", metric)
     except BadInput:
         first = Risk("error", metric, scale)
-    return {risk.name: Judged(seen, bill, risk, seen) for risk in (first, Risk("disagreement", metric, scale))}
+    return {risk.name: ground.judged(risk)[seen.plan] for risk in (first, Risk("disagreement", metric, scale))}
 
 
 @dataclass(frozen=True)
@@ -131,6 +120,7 @@ class World:
         alone, careless = self._by_rule()
         facts["every_rule_alone"] = {name: self._figures(found, oracle) for name, found in alone.items()}
         facts["control_without_correction"] = self._figures(careless, oracle)
+        facts["entropy_alone_by_units"] = self.by_units(oracle)
         return facts | {"bounds_per_layer": self._ways_to_learn()}
 
     def _figures(self, found: list[tuple[float, float]], oracle: float) -> dict[str, float]:
@@ -172,23 +162,56 @@ class World:
             careless.append((float(true[cheapest]), self.stock / costs[cheapest]))
         return alone, careless
 
+    def by_units(self, oracle: float) -> dict[str, dict[str, float]]:
+        """The share of the oracle's speed-up that the entropy rule alone reaches with more units; beside it the mean of
+        a test that knew the variance of the losses, which no test can do better than on so many units."""
+        start = sum(len(family) for family in list(self.families.values())[: list(self.families).index("entropy")])
+        path = self.everything.only(range(start, start + len(self.families["entropy"])))
+        speedups, spread = np.append(1.0, self.stock / path.flops.mean(1)), path.losses.std(1)
+        found = {}
+        for units in MORE:
+            tested, known = [], []
+            for draw in np.random.default_rng(1).integers(0, self.judged.units, (REPEATED, units)):
+                losses = path.losses[:, draw]
+                tested.append(speedups[fixed_sequence(losses, self.bound, LEVEL, self.judged.risk.signed)])
+                fails = losses.mean(1) > self.bound - ONE_SIDED * spread / math.sqrt(units)
+                known.append(speedups[np.append(fails, True).argmax()])
+            shares = {"exact": np.mean(tested) / oracle, "variance_known": np.mean(known) / oracle}
+            found[str(units)] = {name: round(float(share), 3) for name, share in shares.items()}
+        return found
+
     def _ways_to_learn(self) -> dict[str, Any]:
         """The mean speed-up of bounds learned on the units that would choose, at the first whose true risk is within
         the bound: what a perfect test would let pass. Of the entropy rule, or the first that takes bounds per layer."""
         names = [name for name, family in self.families.items() if family[0].per_layer]
         rule = self.families["entropy" if "entropy" in names else names[0]][0]
-        ways = {"one_threshold": [], "offsets": [], "free": []}  # type: dict[str, list[float]]
+        ways = {"one_threshold": [], "offsets": [], "free": [], "temperatures": []}  # type: dict[str, list[float]]
         for draw in self.draws[:LEARNED]:
             units = draw[: round(SELECTION * len(draw))]
             ways["one_threshold"].append(self._best(self.families[rule.name]))
             ways["offsets"].append(self._best([at for its in learned_rules(self.judged, rule, units) for at in its]))
             ways["free"].append(self._best(free_rules(self.judged, rule, units)))
-        return {"rule": rule.name, **{way: round(float(np.mean(found)), 3) for way, found in ways.items()}}
+            if self.judged.record.kind.name == "single_label":
+                tempered = replace(self, judged=with_temperatures(self.judged, units))
+                ways["temperatures"].append(tempered._best(self.families[rule.name]))
+        return {"rule": rule.name, **{way: round(float(np.mean(found)), 3) for way, found in ways.items() if found}}
 
     def _best(self, rules: list[Any]) -> float:
         truth = self.judged.of(rules)
         within = truth.losses.mean(1) <= self.bound
         return self.stock / float(truth.flops.mean(1)[within].min()) if within.any() else 1.0
+
+
+def with_temperatures(judged: Judged, units: np.ndarray) -> Judged:
+    """The same record, the logits of every head divided by the temperature that is likeliest on some units."""
+    seen, temperatures = judged.record, torch.logspace(-1, 1, 61)
+    assert seen.labels is not None
+    rows = torch.from_numpy(judged.rows_of(units))
+    logits = {}
+    for step, its in seen.logits.items():
+        losses = [torch.nn.functional.cross_entropy(its[rows] / at, seen.labels[rows]) for at in temperatures]
+        logits[step] = its / temperatures[torch.stack(losses).argmin()]
+    return replace(judged, record=replace(seen, logits=logits), _each={})
 
 
 def free_rules(judged: Judged, rule: Any, units: np.ndarray) -> list[Any]:
