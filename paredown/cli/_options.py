@@ -78,7 +78,7 @@ Config = Annotated[
 ]
 AsJson = Annotated[bool, Option("--json", help="Print the result as JSON.")]
 Precision = Annotated[
-    str, Option(help="16 bits while computing (weights have 32): no, bf16, fp16; auto: bf16 where a GPU has it.")
+    str, Option(help="16 bits while computing (weights have 32): no, bf16, fp16; auto: bf16 where that is fast.")
 ]
 CompileLayers = Annotated[bool, Option("--compile", help="Compile the layers; on a GPU it hardly pays.")]
 DryRun = Annotated[bool, Option("--dry-run", help="Say what would run and what it costs; run nothing.")]

@@ -71,7 +71,6 @@ class Learner:
         waits = processes.count > 1 or self.scaler.is_enabled()
         self.read_every = 1 if waits else read_every
         self.refused = torch.zeros((), dtype=torch.bool, device=processes.device) if self.read_every > 1 else None
-        self.fused = processes.device.type == "cuda" or self.refused is not None
         self.optimizer = self._adamw()
         self._unread: list[Taken] = []
         self.layers: AbstractContextManager[None] = CompiledLayers(model.walk.layers) if compile else nullcontext()
@@ -86,7 +85,7 @@ class Learner:
             rate = 1.0 if self.stage.rate is None else self.stage.rate(name)
             groups.setdefault((decay, rate), []).append(value)
         made = [{"params": its, "weight_decay": decay, "rate": rate} for (decay, rate), its in groups.items()]
-        return torch.optim.AdamW(made, lr=self.stage.lr, eps=self.stage.adam_eps, fused=self.fused)
+        return torch.optim.AdamW(made, lr=self.stage.lr, eps=self.stage.adam_eps, fused=True)
 
     def lr(self, step: int) -> float:
         """Rises linearly over the warm-up, then falls linearly to 0."""
@@ -239,6 +238,4 @@ class Learner:
     def restore(self, saved: dict[str, Tensor]) -> None:
         for key, value in saved.items():
             what, _, name = key.partition(":")
-            # Only the fused optimizer keeps its step count on the device.
-            device = self.processes.device if what != "step" or self.fused else "cpu"
-            self.optimizer.state[self.trained[name]][what] = value.to(device)
+            self.optimizer.state[self.trained[name]][what] = value.to(self.processes.device)

@@ -125,7 +125,7 @@ class Run:
         self.checkpoints = Checkpoints(output)
         self.signals = Signals()
         self.report = Report()
-        self.ways = Ways.on(processes.device, settings)
+        self.ways = Ways.on(processes.device, settings, model.walk.width)
         self.facts = self._facts()
         self.chosen = model.plan.exit  # by the user
 

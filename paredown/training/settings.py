@@ -18,7 +18,7 @@ class Settings:
     seed: int = 42
     batch_size: int | None = None  # rows per step, over all processes; None: as each stage says
     micro_batch: int | None = None  # rows at once per process; None: as many as memory allows
-    precision: str = "auto"  # no, bf16, fp16; auto: bf16 on a GPU that has it, no elsewhere
+    precision: str = "auto"  # no, bf16, fp16; auto: bf16 on a device that has instructions for it
     evaluate_every: int | None = None  # steps; None: every epoch
     checkpoint_every: int | None = None  # steps; None: every epoch
     compile: bool = False  # layers; on a GPU, where steps are replayed as graphs, it hardly pays

@@ -321,12 +321,28 @@ def test_layers_that_cannot_be_compiled_run_as_they_are(
 # What suits the device
 
 
-def test_precision_suits_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Ways.on(CPU, Settings()) == Ways("no") and Ways.on(CPU, Settings(precision="bf16")).precision == "bf16"
+def test_precision_suits_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device("cuda")
     for able, wanted in ((True, "bf16"), (False, "no")):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, able=able: able)
-        assert Ways.on(torch.device("cuda"), Settings()).precision == wanted
-        assert Ways.on(torch.device("cuda"), Settings(precision="fp16")).precision == "fp16"
+        assert Ways.on(device, Settings(), width=32).precision == wanted
+        assert Ways.on(device, Settings(precision="fp16"), width=32).precision == "fp16"
+
+
+@pytest.mark.parametrize(
+    ("flags", "width", "wanted"),
+    [
+        ({"avx512_bf16": True}, 384, "bf16"),
+        ({"amx_bf16": True}, 384, "bf16"),
+        ({"avx512_bf16": True}, 64, "no"),  # casts would take longer than products save
+        ({"avx512_vnni": True, "avx512_bf16": False}, 384, "no"),
+    ],
+)
+def test_precision_suits_a_cpu(flags: dict[str, bool], width: int, wanted: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: flags)
+    assert Ways.on(CPU, Settings(), width) == Ways(wanted)
+    assert Ways.on(CPU, Settings(precision="bf16"), width).precision == "bf16"
+    assert Ways.on(CPU, Settings(precision="no"), width).precision == "no"
 
 
 def test_a_run_of_automatic_precision_goes_on_with_one_that_named_it(tmp_path: Path) -> None:
