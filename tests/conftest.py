@@ -56,6 +56,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What is measured here is not what the user's cache should know."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def tokenizer() -> BertTokenizer:
     return BertTokenizer(vocab={token: index for index, token in enumerate(VOCABULARY)}, model_max_length=64)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from paredown.errors import BadSetting
 from paredown.network import HeadShape
 from paredown.state import Pool, Tokens
+from paredown.system.products import LinearMap
 
 
 class Head(nn.Module, ABC):
@@ -58,6 +59,6 @@ def plain(linear: nn.Linear) -> nn.Linear:
 
 def copied(linear: nn.Linear) -> nn.Linear:
     """A linear map that starts where another one stands and goes its own way."""
-    twin = nn.Linear(linear.in_features, linear.out_features, bias=linear.bias is not None)
+    twin = LinearMap(linear.in_features, linear.out_features, bias=linear.bias is not None)
     twin.load_state_dict(linear.state_dict())
     return twin

@@ -11,6 +11,7 @@ from paredown.heads._head import Head, HeadSpec
 from paredown.network import HeadShape
 from paredown.registry import heads
 from paredown.state import Pool, Tokens
+from paredown.system.products import LinearMap
 
 
 @heads.register("attention")
@@ -33,7 +34,7 @@ class AttentionHead(Head):
     def __init__(self, shape: HeadShape, size: int, attention_heads: int, pool: Pool):
         super().__init__()
         self.pool, self.per_token, self.size = pool, shape.per_token, size
-        self.dense_in = nn.Linear(shape.width, size)
+        self.dense_in = LinearMap(shape.width, size)
         self.attention = SelfAttention(size, attention_heads, shape.dropout)
         self.dense_out = nn.Linear(size, size)
         self.out = nn.Linear(size, shape.labels)
@@ -56,7 +57,7 @@ class SelfAttention(nn.Module):
     def __init__(self, size: int, attention_heads: int, dropout: float):
         super().__init__()
         self.attention_heads, self.dropout = attention_heads, dropout
-        self.query, self.key, self.value, self.output = (nn.Linear(size, size) for _ in range(4))
+        self.query, self.key, self.value, self.output = (LinearMap(size, size) for _ in range(4))
 
     def forward(self, tokens: Tokens, only_first: bool) -> Tokens:
         """What all tokens, or only the first of each row, find among all."""

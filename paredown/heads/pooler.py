@@ -10,6 +10,7 @@ from paredown.heads._head import Head, HeadSpec, copied, plain
 from paredown.network import HeadShape
 from paredown.registry import heads
 from paredown.state import Pool, Tokens
+from paredown.system.products import LinearMap
 
 
 @heads.register("pooler")
@@ -45,4 +46,4 @@ class PoolerHead(Head):
 def own_pooler(shape: HeadShape, layer: int) -> nn.Linear:
     """A pooler that starts as the one pre-trained for this layer, else as the encoder's own, where there is one."""
     known = shape.poolers.get(layer, shape.pooler)
-    return plain(nn.Linear(shape.width, shape.width)) if known is None else copied(known)
+    return plain(LinearMap(shape.width, shape.width)) if known is None else copied(known)

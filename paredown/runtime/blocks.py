@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from paredown.runtime.attention import HALF, TRITON, Bias, Distances, attend, watch
 from paredown.runtime.packed_state import PackedState
+from paredown.runtime.parts import Map, in_parts
+from paredown.system.products import laid_out, onednn, suits
 
-Map = Callable[[Tensor], Tensor]
+MAPS = ("qkv", "output", "up", "down")  # the linear maps of a layer
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +26,7 @@ class Dense:
     weight: Tensor
     bias: Tensor | None
     copied: tuple[Tensor, ...] = ()  # what they were made from, where they do not share its memory
+    ready: Tensor | None = None  # the weight as oneDNN reads it, where that computes it faster
 
     @classmethod
     def of(cls, *linears: nn.Linear) -> Dense:
@@ -34,8 +37,15 @@ class Dense:
         parts = (*weights, *(bias for bias in biases if bias is not None))
         return cls(torch.cat(weights), None if biases[0] is None else torch.cat(biases), parts)
 
-    def __call__(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden, self.weight, self.bias)
+    def for_onednn(self) -> Dense:
+        return replace(self, ready=laid_out(self.weight))
+
+    def __call__(self, hidden: Tensor, gelu: bool = False) -> Tensor:
+        """`gelu`: with an exact GELU after it."""
+        if self.ready is not None and suits(hidden, self.weight):
+            return onednn(hidden, self.ready, self.bias, gelu)
+        found = F.linear(hidden, self.weight, self.bias)
+        return F.gelu(found) if gelu else found
 
     @property
     def sources(self) -> tuple[Tensor, ...]:
@@ -68,6 +78,30 @@ class Block:
     heads: int
     distances: Distances | None
     feed_forward: FeedForward | Gated
+
+    @property
+    def maps(self) -> dict[str, Dense]:
+        parts = (self.qkv, self.output, self.feed_forward.up, self.feed_forward.down)
+        return dict(zip(MAPS, parts, strict=True))
+
+    @property
+    def sources(self) -> tuple[Tensor, ...]:
+        """The parameters of its linear maps."""
+        return tuple(one for dense in self.maps.values() for one in dense.sources)
+
+    def with_maps(self, maps: Mapping[str, Any]) -> Block:
+        """The layer with other linear maps."""
+        feed_forward = replace(self.feed_forward, up=maps["up"], down=maps["down"])
+        return replace(self, qkv=maps["qkv"], output=maps["output"], feed_forward=feed_forward)
+
+    def in_parts(self, rounds: bool, feed_forward: Map | None = None) -> Block:
+        """The layer, a part of the tokens at a time, in numbers that come again if it `rounds` them. `feed_forward`: in
+        the place of its own."""
+        after: Any = in_parts(feed_forward or self.feed_forward, rounds)
+        if not rounds:
+            return replace(self, feed_forward=after)
+        qkv, output = (in_parts(one, rounds) for one in (self.qkv, self.output))
+        return replace(self, qkv=qkv, output=output, feed_forward=after)  # type: ignore[arg-type]
 
     def mixed(self, hidden: Tensor, state: PackedState, watched: bool) -> tuple[Tensor, Tensor | None]:
         """What every token finds among those of its row, and the attention it receives."""
@@ -144,7 +178,13 @@ class FeedForward:
         if hidden.is_cuda and hidden.dtype in HALF and self.gelu and self.up.bias is not None:
             # The product applies it by tanh, at most 5e-4 from the exact GELU: what 16 bits round values near 1 by.
             return self.down(torch._addmm_activation(self.up.bias, hidden, self.up.weight.t(), use_gelu=True))
+        if self.up_with_gelu:
+            return self.down(self.up(hidden, gelu=True))
         return self.down(self.activation(self.up(hidden)))
+
+    @cached_property
+    def up_with_gelu(self) -> bool:
+        return isinstance(self.up, Dense) and self.up.ready is not None and self.gelu
 
     @cached_property
     def gelu(self) -> bool:

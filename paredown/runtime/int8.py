@@ -9,7 +9,7 @@ suits all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,16 +20,16 @@ from paredown.encoders.probing import evaluating
 from paredown.engine import run_steps
 from paredown.errors import BadSetting
 from paredown.route import Step, straight
-from paredown.runtime.blocks import Block, Dense, FeedForward
+from paredown.runtime.blocks import MAPS, Block, Dense, FeedForward
 from paredown.runtime.int8_choice import choose
-from paredown.runtime.int8_kernels import Kernel, Map, Range, Weights, by_token, by_token_above, in_parts
+from paredown.runtime.int8_kernels import Kernel, Range, Weights, by_token, by_token_above
 from paredown.runtime.packed import Packed
+from paredown.runtime.parts import Map
 from paredown.state import State
 
 if TYPE_CHECKING:
     from paredown.encoders.walk import Walk
 
-MAPS = ("qkv", "output", "up", "down")  # the linear maps of a layer
 LEAST: dict[type, float] = {GELUActivation: -0.17, nn.ReLU: 0.0}  # of what activations answer
 OUTLIER = 3.0  # times the median of all channels: a channel that grows larger would take the others' precision
 
@@ -120,7 +120,7 @@ class Int8(Packed):
 
     def _sizes(self) -> tuple[int, int]:
         """The width of a layer, and that of its feed-forward."""
-        width, inner = self._blocks[0].feed_forward.down.weight.shape
+        width, inner = self._block(0).feed_forward.down.weight.shape
         return width, inner
 
     def calibrate(self, batches: Iterable[dict[str, Tensor]], steps: Iterable[Step] = ()) -> Calibration:
@@ -146,25 +146,16 @@ class Int8(Packed):
         return super().run(state, step)
 
     def _copied_by(self, block: Block) -> tuple[Tensor, ...]:
-        return (*super()._copied_by(block), *(one for dense in _linears(block).values() for one in dense.sources))
+        return (*super()._copied_by(block), *block.sources)
 
     def _fitted(self, block: Block, layer: int) -> Block:
-        return block if self.kernel is None else _quantized(block, self.kernel, self.calibration.layers.get(layer))
-
-
-def _linears(block: Block) -> dict[str, Dense]:
-    parts = (block.qkv, block.output, block.feed_forward.up, block.feed_forward.down)
-    return dict(zip(MAPS, parts, strict=True))
-
-
-def _with(block: Block, maps: Mapping[str, Any]) -> Block:
-    """The layer with other linear maps."""
-    feed_forward = replace(block.feed_forward, up=maps["up"], down=maps["down"])
-    return replace(block, qkv=maps["qkv"], output=maps["output"], feed_forward=feed_forward)
+        if self.kernel is None:
+            return super()._fitted(block, layer)
+        return _quantized(block, self.kernel, self.calibration.layers.get(layer))
 
 
 def _quantized(block: Block, kernel: Kernel, calibration: Mapping[str, Inputs] | None) -> Block:
-    linears, fused = _linears(block), None
+    linears, fused = block.maps, None
     if calibration is None:
         maps = {name: by_token(kernel, Weights.of(one.weight, one.bias)) for name, one in linears.items()}
         if (low := _least(block.feed_forward)) is not None:
@@ -173,11 +164,7 @@ def _quantized(block: Block, kernel: Kernel, calibration: Mapping[str, Inputs] |
         maps = {name: _static(kernel, one, calibration[name]) for name, one in linears.items()}
         if isinstance(block.feed_forward, FeedForward):
             fused = _fused(kernel, block.feed_forward, calibration["up"], calibration["down"])
-    if kernel.grid > 1:
-        maps |= {name: in_parts(maps[name], kernel.grid) for name in ("qkv", "output")}
-    found = _with(block, maps)
-    feed_forward: Any = in_parts(fused or found.feed_forward, kernel.grid)
-    return replace(found, feed_forward=feed_forward)
+    return block.with_maps(maps).in_parts(kernel.rounds, fused)
 
 
 def _least(feed_forward: Any) -> float | None:
@@ -215,7 +202,7 @@ class _Watching(Packed):
         self.seen.clear()  # of the sample that it was compared on
 
     def _fitted(self, block: Block, layer: int) -> Block:
-        return _with(block, {name: self._noted(dense, layer, name) for name, dense in _linears(block).items()})
+        return block.with_maps({name: self._noted(dense, layer, name) for name, dense in block.maps.items()})
 
     def _noted(self, dense: Dense, layer: int, name: str) -> Map:
         def apply(hidden: Tensor) -> Tensor:

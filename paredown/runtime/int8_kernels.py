@@ -14,11 +14,10 @@ from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from transformers.activations import GELUActivation
 
-Map = Callable[[Tensor], Tensor]
+from paredown.runtime.parts import Map
 
 
 def narrow() -> bool:
@@ -68,7 +67,7 @@ class Kernel:
     """How linear maps are computed."""
 
     name: ClassVar[str]
-    grid: ClassVar[int] = 1  # numbers of tokens are rounded up to a multiple, where a new number costs time
+    rounds: ClassVar[bool] = False  # whether few numbers of tokens should occur, since a new one costs time
 
     def objection(self) -> str | None:
         """Why it cannot be used here; None where it can."""
@@ -111,7 +110,7 @@ class Fbgemm(Kernel):
 class OneDnn(Kernel):
     """Makes a kernel for every new number of tokens, and keeps it."""
 
-    name, grid = "onednn", 32
+    name, rounds = "onednn", True
 
     def objection(self) -> str | None:
         known = torch.backends.mkldnn.is_available() and hasattr(torch.ops.onednn, "qlinear_pointwise")
@@ -186,27 +185,7 @@ def _session(weights: Weights, inputs: Range) -> Any:
 
 KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (Fbgemm(), OneDnn(), OnnxRuntime())}
 
-# Around every kernel
-
-PART = 1024  # tokens of one call: what lies between two linear maps then stays in the cache, and new numbers are few
-
-
-def in_parts(function: Map, grid: int) -> Map:
-    """A map of tokens, applied to a part of them at a time."""
-
-    def apply(hidden: Tensor) -> Tensor:
-        if len(hidden) <= PART:
-            return _rounded(function, hidden, grid)
-        return torch.cat([_rounded(function, part, grid) for part in hidden.split(PART)])
-
-    return apply
-
-
-def _rounded(function: Map, hidden: Tensor, grid: int) -> Tensor:
-    """With so many tokens that their number is a multiple of `grid`."""
-    missing = -len(hidden) % grid
-    return function(F.pad(hidden, (0, 0, 0, missing)))[: len(hidden)] if missing else function(hidden)
-
+# Scales that nobody has said
 
 UNIT = Range(-128 / 127, 1.0)  # steps of 1 / 127 to both sides of 0
 

@@ -20,6 +20,7 @@ from paredown.runtime.attention import HALF
 from paredown.runtime.blocks import BLOCKS, Block
 from paredown.runtime.packed_state import PackedState, Packing
 from paredown.state import State
+from paredown.system.products import prefers_onednn
 
 if TYPE_CHECKING:
     from paredown.answers import Encoded
@@ -139,18 +140,24 @@ class Packed:
     # Parts
 
     def _make(self, layer: int) -> Block:
-        block = BLOCKS[self.walk.family](self.walk.layers[layer], self.walk.base)
+        block = self._block(layer)
         self._copied += [(one, (one.data_ptr(), _version(one))) for one in self._copied_by(block)]
         self._blocks[layer] = block = self._fitted(block, layer)
         return block
 
+    def _block(self, layer: int) -> Block:
+        return BLOCKS[self.walk.family](self.walk.layers[layer], self.walk.base)
+
     def _copied_by(self, block: Block) -> tuple[Tensor, ...]:
         """The weights that a layer does not share."""
-        return (*block.qkv.copied, *(block.distances.copied if block.distances else ()))
+        maps = block.sources if _by_onednn(block) else block.qkv.copied
+        return (*maps, *(block.distances.copied if block.distances else ()))
 
     def _fitted(self, block: Block, layer: int) -> Block:
         """The layer as this backend runs it."""
-        return block
+        if not _by_onednn(block):
+            return block
+        return block.with_maps({name: dense.for_onednn() for name, dense in block.maps.items()}).in_parts(rounds=True)
 
     def _position_ids(self, ids: Tensor, position: Tensor, starts: Tensor | None = None) -> Tensor:
         """What the encoder looks positions up by; of rows that lie one after the other, `starts` says where."""
@@ -192,6 +199,13 @@ class Packed:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_blocks": {}, "_copied": []}
+
+
+def _by_onednn(block: Block) -> bool:
+    """Whether products of this layer are faster that way."""
+    weight = block.qkv.weight
+    plain = weight.device.type == "cpu" and weight.dtype == torch.float32
+    return plain and prefers_onednn(torch.get_num_threads())
 
 
 def _version(parameter: Tensor) -> int:

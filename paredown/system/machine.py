@@ -15,7 +15,9 @@ FLAGS = {
     "avx512_f": "avx512f",
     "avx512_vnni": "avx512_vnni",
     "avx_vnni": "avx_vnni",
+    "avx512_bf16": "avx512_bf16",
     "amx_int8": "amx_int8",
+    "amx_bf16": "amx_bf16",
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +17,10 @@ from paredown.plan import Plan
 from paredown.runtime import int8_choice
 from paredown.runtime.blocks import BLOCKS
 from paredown.runtime.int8 import Calibration, Inputs, Int8
-from paredown.runtime.int8_kernels import KERNELS, PART, UNIT, Range, Weights, by_token, by_token_above, in_parts
+from paredown.runtime.int8_kernels import KERNELS, UNIT, Range, Weights, by_token, by_token_above
 from paredown.runtime.pools import Pools
 from paredown.runtime.runner import Runner
+from paredown.system.measured import measure
 from tests.families import adaptive, batch
 
 USABLE = [name for name, kernel in KERNELS.items() if kernel.objection() is None]
@@ -29,12 +29,6 @@ NEAR = 0.03  # how far logits of a tiny model may be from those in 32 bits, of t
 SAME = 1e-5
 
 pytestmark = pytest.mark.skipif(not USABLE, reason="no int8 kernel on this machine")
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "paredown"
 
 
 def made(family: str = "bert", **changes: Any) -> AdaptiveModel:
@@ -164,17 +158,6 @@ def test_inputs_that_are_never_below_a_bound_are_finer(kernel: str) -> None:
     assert (by_token_above(KERNELS[kernel], ones, None, 0.0)(full) - 256 * 5).abs().max() < 1.0
 
 
-def test_parts_have_few_sizes_and_lose_nothing() -> None:
-    sizes = []
-
-    def noted(hidden: Tensor) -> Tensor:
-        sizes.append(len(hidden))
-        return hidden * 2
-
-    hidden = torch.randn(PART + 33, 4)
-    assert torch.equal(in_parts(noted, 32)(hidden), hidden * 2) and sizes == [PART, 64]
-
-
 # Calibration
 
 
@@ -231,23 +214,18 @@ def test_new_weights_are_seen(name: str) -> None:
 # Choosing
 
 
-def test_the_fastest_kernel_is_measured_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = {name: 1.0 + number for number, name in enumerate(reversed(USABLE))}
+@pytest.mark.skipif(len(USABLE) < 2, reason="there is nothing to choose from")
+def test_the_fastest_kernel_of_a_size_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(int8_choice, "measure", lambda names, *sizes: asked.append(sizes) or seconds)
-    wanted = min(seconds, key=seconds.__getitem__)
-    assert {int8_choice.choose(32, 64).name for _ in range(3)} == {wanted}
-    assert int8_choice.choose(32, 96).name == wanted
-    if len(USABLE) > 1:
-        assert asked == [(32, 64), (32, 96)]
-        known = json.loads(int8_choice.cache_file().read_text())
-        assert int8_choice.cache_file().parent == cache and known["flags"] == int8_choice.machine()["flags"]
-        int8_choice.cache_file().write_text("[]")
-        assert int8_choice.choose(32, 64).name == wanted and len(asked) == 3
+    monkeypatch.setattr(int8_choice, "known_seconds", lambda of, names, make: asked.append(of) or seconds)
+    for wanted in USABLE:
+        seconds = {name: 2.0 - (name == wanted) for name in USABLE}
+        assert int8_choice.choose(32, 64).name == wanted
+    assert set(asked) == {"int8 feed-forward 32x64"}
 
 
 def test_kernels_are_measured() -> None:
-    assert all(0 < seconds < 10 for seconds in int8_choice.measure(USABLE, 32, 64).values())
+    assert all(0 < seconds < 10 for seconds in measure(int8_choice.works(USABLE, 32, 64)).values())
     assert int8_choice.choose(32, 64).name in USABLE
 
 

@@ -31,6 +31,8 @@ PLANS = ("none", "entropy:0.5", "patience:2", "learned:0.4")
 REDUCERS = (None, "attention:0.9", "fixed_share:0.5,score=attention", "selector:0.5", "fixed_share:0.4")
 MARGIN = 1e-5
 
+pytestmark = pytest.mark.usefixtures("library")
+
 
 def asked(kind: str, lengths: list[int] = LENGTHS, seed: int = 0) -> dict[str, Tensor]:
     inputs = batch(99, lengths, seed=seed)

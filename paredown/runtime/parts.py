@@ -1,0 +1,39 @@
+"""Maps of tokens, applied to a part of them at a time, and to numbers of tokens that come again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Map = Callable[[Tensor], Tensor]
+
+PART = 1024  # tokens of one call: what lies between two linear maps then stays in the cache
+EXACT = 32  # so many tokens or fewer are not rounded up
+
+
+def in_parts(function: Map, rounds: bool) -> Map:
+    """`rounds`: oneDNN makes a kernel for every new number of tokens and forgets those of long ago."""
+    apply: Map = (lambda part: _rounded(function, part)) if rounds else function
+
+    def applied(hidden: Tensor) -> Tensor:
+        if len(hidden) <= PART:
+            return apply(hidden)
+        return torch.cat([apply(part) for part in hidden.split(PART)])
+
+    return applied
+
+
+def rounded(tokens: int) -> int:
+    """The number that is computed instead: at most a sixteenth more, and one of some hundred."""
+    if tokens <= EXACT:
+        return tokens
+    step = 1 << ((tokens - 1).bit_length() - 5)
+    return -(-tokens // step) * step
+
+
+def _rounded(function: Map, hidden: Tensor) -> Tensor:
+    missing = rounded(len(hidden)) - len(hidden)
+    return function(F.pad(hidden, (0, 0, 0, missing)))[: len(hidden)] if missing else function(hidden)

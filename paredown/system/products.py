@@ -1,0 +1,71 @@
+"""Linear maps in 32 bits on a CPU, by the library that is faster there: the one that torch asks, or oneDNN.
+
+torch asks MKL, which leaves half of the vector unit of many a CPU idle that is not Intel's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from paredown.system.measured import Works, known_seconds
+
+LEAST = 2**20  # multiplications; a call of oneDNN costs more than it saves on fewer
+MARGIN = 1.1  # how many times faster oneDNN must be
+SAMPLE = (256, 384, 1536)  # tokens, inputs and outputs of the map that is measured
+KNOWN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def linear(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """[…, outputs] without gradients by the faster library."""
+    return onednn(hidden, weight, bias) if suits(hidden, weight) else F.linear(hidden, weight, bias)
+
+
+class LinearMap(nn.Linear):
+    """A linear map that answers by the faster library."""
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return linear(hidden, self.weight, self.bias)
+
+
+def suits(hidden: Tensor, weight: Tensor) -> bool:
+    """Whether oneDNN is to compute it: it knows no gradients."""
+    wide = hidden.numel() * len(weight) >= LEAST
+    plain = hidden.dtype == weight.dtype == torch.float32 and hidden.device.type == "cpu"
+    return wide and plain and not torch.is_grad_enabled() and prefers_onednn(torch.get_num_threads())
+
+
+def onednn(hidden: Tensor, weight: Tensor, bias: Tensor | None, gelu: bool = False) -> Tensor:
+    """`weight` may be as `laid_out` made it. `gelu`: followed by an exact GELU."""
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(hidden, weight, bias, "gelu" if gelu else "none", [], "none")
+    return product
+
+
+def laid_out(weight: Tensor) -> Tensor:
+    """A copy of a weight in the order in which oneDNN reads it, which is what few tokens wait for."""
+    copy: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
+    return copy
+
+
+@cache
+def prefers_onednn(threads: int) -> bool:
+    """Whether it is the faster one on this machine with so many threads."""
+    if not KNOWN:
+        return False
+    seconds = known_seconds("linear map in 32 bits", ("torch", "onednn"), _works)
+    return seconds["onednn"] * MARGIN < seconds["torch"]
+
+
+def _works() -> Works:
+    drawn = torch.Generator().manual_seed(0)
+    tokens, inputs, outputs = SAMPLE
+    hidden, weight = (torch.randn(shape, generator=drawn) for shape in ((tokens, inputs), (outputs, inputs)))
+    ways: dict[str, Callable[[], Tensor]] = {
+        "torch": lambda: F.linear(hidden, weight),
+        "onednn": lambda: onednn(hidden, weight, None),
+    }
+    return ways
