@@ -1,10 +1,12 @@
-"""CPU time of a bert-base against transformers and ONNX Runtime: padded and packed, 32 bits and int8, with exits.
+"""CPU time of a bert-base beside transformers, ONNX Runtime and OpenVINO: 32 bits and int8, full depth and exits.
 
     python -m benchmarks.cpu
 
-One thread, process time, ways take turns in random order, no shape comes twice; ratios to transformers' eager attention
-in the same round, medians. Random weights; every row has bounds of its own that let it leave at a planned layer, 4 of
-12 on average. ONNX Runtime (its dynamic int8, whole model, batches sorted by length) is measured where it is installed.
+One thread, process time, ways take turns in random order, no shape comes twice; times of all rounds together, as ratios
+to transformers' eager attention. Random weights; every row has bounds of its own that let it leave at a planned layer,
+4 of 12 on average. Efficiency: how many times faster exits are than full depth, as a share of the layers saved. ONNX
+Runtime (its dynamic int8) and OpenVINO (int8 by NNCF's post-training quantisation), whole models, batches of eight
+sorted by length, are measured where they are installed.
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ import argparse
 import json
 import math
 import random
-import statistics
 import time
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +27,24 @@ from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 
 from benchmarks.commands import repeatable_command
+from benchmarks.result_files import commit
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.registry import answers
 from paredown.runtime.int8 import Int8
 from paredown.runtime.packed import Packed
-from paredown.runtime.rivals.onnx import ONNX_INT8, session
+from paredown.runtime.rivals import onnx, openvino
+from paredown.runtime.rivals._rival import Run
+from paredown.runtime.rivals.onnx import ONNX_INT8
+from paredown.runtime.rivals.openvino import OPENVINO_INT8
 from paredown.runtime.runner import Runner
 from paredown.system.machine import machine
 
 OUT = Path(__file__).with_name("cpu.json")
+CPU = torch.device("cpu")
 LAYERS, LEAVING = 12, 0.21
+ALONE = 5  # times as many rounds, where a round has one row
+GOLDEN = 0.618034  # its multiples are spread evenly
 CASES = {"1 x 128": (1, 128), "8 x 128": (8, 128), "SST-2 lengths, 32 rows": (32, None)}  # rows, tokens
 Batch = dict[str, Tensor]
 
@@ -52,7 +62,7 @@ def batch(rows: int, tokens: int | None, seed: int) -> Batch:
 def planned(rows: int, seed: int) -> Tensor:
     """[rows, steps] bounds that let rows leave at 4 layers on average, as evenly spread as their number allows."""
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
-    share = ((torch.arange(rows) + 0.5) / rows)[order] if rows > 1 else torch.rand(1, generator=_seeded(seed))
+    share = ((torch.arange(rows) + 0.5) / rows)[order] if rows > 1 else torch.tensor([seed * GOLDEN % 1])
     step = (torch.log1p(-share * (1 - (1 - LEAVING) ** LAYERS)) / math.log(1 - LEAVING)).floor().long()
     bounds = torch.full((rows, LAYERS), math.inf)
     bounds[torch.arange(rows), step.clamp(0, LAYERS - 1)] = -1e9
@@ -60,8 +70,10 @@ def planned(rows: int, seed: int) -> Tensor:
     return bounds
 
 
-def _seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed + 7)
+def layers_run(bounds: Tensor) -> Tensor:
+    """[rows] after how many layers rows with these bounds leave."""
+    leaving = bounds < 0
+    return torch.where(leaving.any(1), leaving.long().argmax(1) + 1, LAYERS)
 
 
 class Ways:
@@ -78,8 +90,12 @@ class Ways:
         int8.calibrate([batch(32, None, 99)])
         self.kernel = str(int8.kernel and int8.kernel.name)
         self.backends: dict[str, Any] = {"packed fp32": Packed(self.model.walk), "packed int8": int8}
-        absent = ONNX_INT8.why_not(torch.device("cpu"))
-        self.onnx = None if absent else session(self.eager, batch(2, 16, 0))
+        self.sorted: dict[str, Run] = {}
+        if ONNX_INT8.why_not(CPU) is None:
+            self.sorted["ONNX Runtime int8, sorted"] = onnx.session(self.eager, batch(2, 16, 0))
+        if OPENVINO_INT8.why_not(CPU) is None:
+            some = [batch(8, None, 100 + seed) for seed in range(30)]
+            self.sorted["OpenVINO int8, sorted"] = openvino.int8(self.model, some)
 
     def of(self, inputs: Batch, bounds: Tensor) -> dict[str, Callable[[], Any]]:
         found: dict[str, Callable[[], Any]] = {
@@ -90,37 +106,42 @@ class Ways:
             for exits in (False, True):
                 label = f"{name}, exits" if exits else f"{name}, full depth"
                 found[label] = lambda backend=backend, exits=exits: self._answer(backend, inputs, bounds, exits)
-        if self.onnx is not None:
-            found["ONNX Runtime int8, sorted"] = lambda: self._sorted(inputs)
-        return found
+        return found | {name: partial(self._sorted, run, inputs) for name, run in self.sorted.items()}
 
     def _answer(self, backend: Any, inputs: Batch, bounds: Tensor, exits: bool) -> Any:
         self.model.backend = backend
         route = self.model.route(Plan(exit="entropy:0.5") if exits else Plan())
         return Runner(self.model, route).answer(inputs, bounds if exits else None)
 
-    def _sorted(self, inputs: Batch) -> None:
+    def _sorted(self, run: Run, inputs: Batch) -> None:
         """Batches of eight, about equally long."""
         long = inputs["attention_mask"].sum(1)
         for rows in long.argsort().split(8):
             width = int(long[rows].max())
-            self.onnx({name: value[rows, :width] for name, value in inputs.items()})
+            run({name: value[rows, :width] for name, value in inputs.items()})
 
 
 def measured(ways: Ways, rows: int, tokens: int | None, rounds: int) -> dict[str, float]:
-    """How many times faster than transformers eager each way is."""
-    ratios: dict[str, list[float]] = {}
+    """How many times faster than transformers eager each way is, and the efficiency of exits."""
+    taken: Counter[str] = Counter()
+    whole = run = 0.0  # token-layers at full depth, and with exits
     for seed in range(rounds + 1):
-        jobs = list(ways.of(batch(rows, tokens, seed), planned(rows, seed)).items())
+        inputs, bounds = batch(rows, tokens, seed), planned(rows, seed)
+        jobs = list(ways.of(inputs, bounds).items())
         random.Random(seed).shuffle(jobs)
-        taken = {}
         for name, job in jobs:
             start = time.process_time()
             job()
-            taken[name] = time.process_time() - start
-        for name, seconds in taken.items() if seed else ():  # the first round warms up
-            ratios.setdefault(name, []).append(taken["transformers eager"] / seconds)
-    return {name: round(statistics.median(values), 3) for name, values in sorted(ratios.items())}
+            if seed:  # the first round warms up
+                taken[name] += time.process_time() - start
+        if seed:
+            long, layers = inputs["attention_mask"].sum(1), layers_run(bounds)
+            whole, run = whole + LAYERS * float(long.sum()), run + float((long * layers).sum())
+    found = {name: round(taken["transformers eager"] / seconds, 3) for name, seconds in sorted(taken.items())}
+    for name in ways.backends:
+        faster = taken[f"{name}, full depth"] / taken[f"{name}, exits"]
+        found[f"{name}, efficiency"] = round(faster * run / whole, 3)
+    return found
 
 
 def main() -> None:
@@ -133,12 +154,13 @@ def main() -> None:
     ways = Ways(given.kernel)
     found: dict[str, Any] = {
         "command": repeatable_command("-m benchmarks.cpu"),
-        **machine(torch.device("cpu")),
+        "commit": commit(),
+        **machine(CPU, ("onnxruntime", "openvino", "nncf")),
         "int8 kernel": ways.kernel,
     }
     for name, (rows, tokens) in CASES.items():
         with torch.inference_mode():
-            found[name] = measured(ways, rows, tokens, given.rounds)
+            found[name] = measured(ways, rows, tokens, given.rounds * (ALONE if rows == 1 else 1))
         print(name, json.dumps(found[name]), flush=True)
         given.output.write_text(json.dumps(found, indent=1) + "\n")
 

@@ -1,10 +1,11 @@
 """Seconds per training step: each measure that saves time on a GPU, switched on after the one before.
 
     python -m benchmarks.training --before /path/to/a/checkout/of/the/commit/before --output benchmarks/training.json
+    OMP_NUM_THREADS=1 python -m benchmarks.training --device cpu …
 
 Encoders of random weights and rows of random tokens, with the lengths of SST-2 or IMDb; real stages through
 `Learner.step`. Every width of batch occurs once before the clock starts; what that takes is reported beside the steps.
-What fails is reported as its error, what comes after `--seconds` is left out.
+What fails is reported as its error, what comes after `--seconds` is left out. On a CPU the time is that of the process.
 """
 
 from __future__ import annotations
@@ -88,6 +89,11 @@ class Job:
     def known(self) -> bool:
         """Whether the tree at work has all switches of the variant."""
         return self.settings.keys() <= {*SWITCHES, *OURS, *["compile"] * hasattr(guard, "compiled")}
+
+
+def jobs_of_a_cpu() -> Iterator[Job]:
+    for stage, variant in product(STAGES, ("32 bits", "bf16")):
+        yield Job("gte-small", "SST-2-like", 32, stage, variant)
 
 
 def jobs() -> Iterator[Job]:
@@ -177,11 +183,12 @@ class Measurement:
         return [*(found if grid > 1 else found[:MOST_WIDTHS]), *range(3)]
 
     def _seconds(self, steps: list[int]) -> float:
-        began = time.perf_counter()
+        clock = time.perf_counter if self.device.type == "cuda" else time.process_time
+        began = clock()
         for step in steps:
             self.learner.step(step)
         self._settle()
-        return time.perf_counter() - began
+        return clock() - began
 
     def _timed(self) -> tuple[float, float]:
         """Seconds and rows of a step, over whole epochs of batches or as many as the time allows."""
@@ -262,13 +269,14 @@ def tried(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def of_this_tree(given: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(given.device)
     ends = time.monotonic() + given.seconds
     wanted = [Job("tiny", "SST-2-like", 8, stage, variant) for stage in STAGES for variant in VARIANTS]
     if not given.lines and "dev" in given.only + "dev" * (not given.only):
         for shape in [("tiny", "SST-2-like")] if given.tiny else product(("gte-small", "bert-base"), TEXTS):
             yield f"{', '.join(shape)}: dev rows", tried(lambda shape=shape: judged(*shape, device))
-    for job in wanted if given.tiny else jobs():
+    usual = jobs() if device.type == "cuda" else jobs_of_a_cpu()
+    for job in wanted if given.tiny else usual:
         if given.only not in job.name or not job.known:
             continue
         late = time.monotonic() > ends
@@ -282,6 +290,7 @@ def of_tree(path: Path, given: argparse.Namespace) -> Iterator[tuple[str, dict[s
     """The same by another checkout."""
     command = [sys.executable, str(Path(__file__).absolute()), "--lines", "--seconds", str(given.before_seconds)]
     command += ["--only", given.only, *["--tiny"] * given.tiny]
+    command += ["--device", given.device]
     paths = [str(path.absolute()), str(Path(__file__).absolute().parents[1])]  # its package, these benchmarks
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
@@ -302,6 +311,7 @@ def main() -> None:
     parser.add_argument("--before-seconds", type=float, default=60)
     parser.add_argument("--seconds", type=float, default=150, help="after which no job begins")
     parser.add_argument("--only", default="", help="jobs whose name has this")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--tiny", action="store_true", help="to try the script where there is no GPU")
     parser.add_argument("--lines", action="store_true", help="print a JSON object for each job and no more")
     parser.add_argument("--output", type=Path)
@@ -316,7 +326,7 @@ def main() -> None:
     here = Path(paredown.__file__).parents[1]
     found: dict[str, Any] = {
         "command": repeatable_command("-m benchmarks.training"),
-        **machine(),
+        **machine(torch.device(given.device)),
         "commit": commit(here),
     }
     trees = {"this tree": of_this_tree(given)}
