@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from paredown.runtime.attention import HALF, TRITON, Bias, Distances, attend, watch
 from paredown.runtime.packed_state import PackedState
-from paredown.runtime.parts import Map, in_parts
+from paredown.runtime.parts import INNER, Map, in_parts
 from paredown.system.products import laid_out, onednn, suits
 
 MAPS = ("qkv", "output", "up", "down")  # the linear maps of a layer
@@ -97,7 +97,7 @@ class Block:
     def in_parts(self, rounds: bool, feed_forward: Map | None = None) -> Block:
         """The layer, a part of the tokens at a time, in numbers that come again if it `rounds` them. `feed_forward`: in
         the place of its own."""
-        after: Any = in_parts(feed_forward or self.feed_forward, rounds)
+        after: Any = in_parts(feed_forward or self.feed_forward, rounds, INNER)
         if not rounds:
             return replace(self, feed_forward=after)
         qkv, output = (in_parts(one, rounds) for one in (self.qkv, self.output))

@@ -19,6 +19,8 @@ from transformers.activations import GELUActivation
 
 from paredown.runtime.parts import Map
 
+MIDDLE = 128  # the byte that stands for 0 where there are values on both sides
+
 
 def narrow() -> bool:
     """Whether the CPU adds two products in 16 bits, which overflow unless inputs or weights have 7 bits only."""
@@ -76,6 +78,12 @@ class Kernel:
     def linear(self, weights: Weights, inputs: Range) -> Map:
         raise NotImplementedError
 
+    def of_steps(self, weights: Weights, zero: int) -> Map:
+        """A linear map of bytes, of which `zero` stands for 0 and the next one for 1. They are given by values around
+        -128 to 127, counted from the middle byte, which are rounded and overwritten."""
+        function, apart = self.linear(weights, Range(float(-zero), float(255 - zero))), MIDDLE - zero
+        return lambda values: function(values.add_(apart) if apart else values)
+
     def fused(self, up: Weights, activation: Map, down: Weights, inputs: Range, between: Range) -> Map | None:
         """A feed-forward whose inner values are never more than bytes; None where it is best computed in two."""
         return None
@@ -119,6 +127,10 @@ class OneDnn(Kernel):
     def linear(self, weights: Weights, inputs: Range) -> Map:
         compute = self._pointwise(weights, inputs)
         return lambda hidden: compute(inputs.bytes_of(hidden), 1.0, 0, torch.float32, "none", [], "")
+
+    def of_steps(self, weights: Weights, zero: int) -> Map:
+        compute = self._pointwise(weights, Range(float(-zero), float(255 - zero)))
+        return lambda values: compute(_bytes(values), 1.0, 0, torch.float32, "none", [], "")
 
     def fused(self, up: Weights, activation: Map, down: Weights, inputs: Range, between: Range) -> Map | None:
         if not isinstance(activation, GELUActivation):
@@ -192,12 +204,13 @@ UNIT = Range(-128 / 127, 1.0)  # steps of 1 / 127 to both sides of 0
 
 def by_token(kernel: Kernel, weights: Weights) -> Map:
     """A linear map whose inputs are scaled token by token, where nobody has said what they lie in."""
-    plain = kernel.linear(Weights(weights.values, weights.scale, None), UNIT)
+    plain = kernel.of_steps(Weights(weights.values, weights.scale, None), MIDDLE)
     bias = torch.zeros(len(weights.scale)) if weights.bias is None else weights.bias
 
     def apply(hidden: Tensor) -> Tensor:
-        largest = hidden.abs().amax(-1, keepdim=True).clamp_(min=torch.finfo(hidden.dtype).tiny)
-        return torch.addcmul(bias, plain(hidden / largest), largest)
+        largest = torch.maximum(hidden.amax(-1, keepdim=True), hidden.amin(-1, keepdim=True).neg_())
+        step = largest.div_(127).clamp_(min=torch.finfo(hidden.dtype).tiny)
+        return torch.addcmul(bias, plain(hidden * step.reciprocal()), step)
 
     return apply
 
@@ -205,13 +218,19 @@ def by_token(kernel: Kernel, weights: Weights) -> Map:
 def by_token_above(kernel: Kernel, weight: Tensor, bias: Tensor | None, low: float) -> Map:
     """The same for inputs that are never below `low`: no step is spent on what cannot be, so 7 bits of input are as
     fine as 8 were, and the weights can have theirs."""
-    weights = Weights.of(weight, None, whole=True)
-    plain = kernel.linear(weights, Range(0.0, 255 / 127 if narrow() else 1.0))
+    weights, steps = Weights.of(weight, None, whole=True), 127 if narrow() else 255
+    plain = kernel.of_steps(weights, 0)
     constant = low * (weights.values.sum(1) * weights.scale)
     constant = constant if bias is None else constant + bias.detach()
 
     def apply(hidden: Tensor) -> Tensor:
-        span = hidden.amax(-1, keepdim=True).sub_(low).clamp_(min=torch.finfo(hidden.dtype).tiny)
-        return torch.addcmul(constant, plain(torch.addcdiv(-low / span, hidden, span)), span)
+        step = hidden.amax(-1, keepdim=True).sub_(low).div_(steps).clamp_(min=torch.finfo(hidden.dtype).tiny)
+        per_step = step.reciprocal()
+        return torch.addcmul(constant, plain((hidden * per_step).sub_(per_step * low + MIDDLE)), step)
 
     return apply
+
+
+def _bytes(values: Tensor) -> Tensor:
+    """The byte nearest to each value, counted from the middle: no conversion is as fast as that to signed bytes."""
+    return values.round_().to(torch.int8).bitwise_xor_(-128).view(torch.uint8)

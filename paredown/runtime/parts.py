@@ -10,18 +10,19 @@ from torch import Tensor
 
 Map = Callable[[Tensor], Tensor]
 
-PART = 1024  # tokens of one call: what lies between two linear maps then stays in the cache
+PART = 1024  # tokens of one call
+INNER = 256  # of one with large tensors within: they stay in the cache, and their memory is not asked for anew
 EXACT = 32  # so many tokens or fewer are not rounded up
 
 
-def in_parts(function: Map, rounds: bool) -> Map:
+def in_parts(function: Map, rounds: bool, most: int = PART) -> Map:
     """`rounds`: oneDNN makes a kernel for every new number of tokens and forgets those of long ago."""
     apply: Map = (lambda part: _rounded(function, part)) if rounds else function
 
     def applied(hidden: Tensor) -> Tensor:
-        if len(hidden) <= PART:
+        if len(hidden) <= most:
             return apply(hidden)
-        return torch.cat([apply(part) for part in hidden.split(PART)])
+        return torch.cat([apply(part) for part in hidden.split(most)])
 
     return applied
 
