@@ -86,10 +86,14 @@ class Ways:
         self.model = AdaptiveModel(self.sdpa, None, answers.make("single_label"))
         self.model.grow_heads("pooler")
         self.model.eval()
-        int8 = Int8(self.model.walk, kernel=kernel)
-        int8.calibrate([batch(32, None, 99)])
+        int8, fixed = Int8(self.model.walk, kernel=kernel), Int8(self.model.walk, kernel=kernel)
+        fixed.calibrate([batch(32, None, 99)])
         self.kernel = str(int8.kernel and int8.kernel.name)
-        self.backends: dict[str, Any] = {"packed fp32": Packed(self.model.walk), "packed int8": int8}
+        self.backends: dict[str, Any] = {
+            "packed fp32": Packed(self.model.walk),
+            "packed int8": int8,
+            "packed int8 with fixed scales": fixed,
+        }
         self.sorted: dict[str, Run] = {}
         if ONNX_INT8.why_not(CPU) is None:
             self.sorted["ONNX Runtime int8, sorted"] = onnx.session(self.eager, batch(2, 16, 0))

@@ -66,7 +66,7 @@ def _name(found: dict[str, Any]) -> str:
 
 
 def cpu(results: list[dict[str, Any]]) -> str:
-    kinds = ["with VNNI and AMX" if "amx_int8" in its["flags"] else its["flags"][0].upper() for its in results]
+    kinds = ["AVX512-VNNI" if "avx512_vnni" in its["flags"] else its["flags"][0].upper() for its in results]
     lines = [
         [
             f"{name}: {' / '.join(kinds)}",

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from paredown.runtime.parts import EXACT, PART, in_parts, rounded
 from paredown.system import measured, products
@@ -69,6 +70,17 @@ def test_who_computes_a_product(preferred: None) -> None:
     assert linear.weight.grad is not None
     with torch.inference_mode():
         assert torch.allclose(linear(hidden), F.linear(hidden, linear.weight, linear.bias), atol=1e-5)
+
+
+@needs_onednn
+def test_the_work_is_counted(preferred: None) -> None:
+    hidden, linear = drawn(2, 40, 256), LinearMap(256, 128)
+    counted = []
+    for without in (torch.no_grad, torch.enable_grad):
+        with FlopCounterMode(display=False) as counter, without():
+            linear(hidden)
+        counted.append(counter.get_total_flops())
+    assert counted == [2 * 80 * 256 * 128] * 2
 
 
 @pytest.mark.parametrize(("torch_seconds", "wanted"), [(1.0, False), (1.05, False), (1.2, True)])
