@@ -16,10 +16,13 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from paredown.errors import BadInput
 
 TOKENIZER = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
 WEIGHTS = "model.safetensors"
@@ -63,6 +66,8 @@ def from_javascript(package: str, scratch: Path) -> Path:
 
 def graph_weights(path: Path, prefix: str = "") -> dict[str, np.ndarray]:
     """The weights of an exported encoder by their PyTorch names, without a prefix; a product's is stored transposed."""
+    if find_spec("onnx") is None:
+        raise BadInput(f"{path.name} is an ONNX graph, and onnx is not installed: pip install 'paredown[onnx]'")
     import onnx
     from onnx import numpy_helper
 

@@ -15,6 +15,7 @@ BATCHES = (1, 8, 32, 128, 512, 2048)
 TEXTS = ("SST-2-like", "IMDb-like")
 STAGES = [f"gte-small, SST-2-like, batch 64, {stage}" for stage in ("finetune", "self_distill", "joint")]
 PLAIN, USUAL, COMPILED = "32 bits", "bf16, no waiting, graphs", "bf16, no waiting, graphs, compiled"
+WIDTHS = (PLAIN, "bf16")
 RUNTIMES = ("torch", "transformers", "onnxruntime", "openvino", "nncf", "ctranslate2")
 WAYS = ("transformers", "full depth", "exits", "exits, pooled")
 
@@ -110,6 +111,21 @@ def training(found: dict[str, Any]) -> str:
     return f"{table([*head, 'GPU busy'], lines)}\n\n{filled(about)}"
 
 
+def training_cpu(found: dict[str, Any]) -> str:
+    """Milliseconds of a step on a CPU: before, and in both precisions."""
+    before, now = found["before"], found["this tree"]
+    lines = []
+    for name in [name.removesuffix(f": {PLAIN}") for name in now if name.endswith(f": {PLAIN}")]:
+        times = [
+            its["seconds per step"] for its in (before[f"{name}: {PLAIN}"], *(now[f"{name}: {way}"] for way in WIDTHS))
+        ]
+        lines.append([name, *(f"{1000 * time:,.0f}" for time in times), f"{times[0] / times[-1]:.1f}"])
+    head = ["milliseconds of a step", f"{PLAIN}, before", *WIDTHS, "times faster"]
+    about = f"""{found["device"]} ({", ".join(found["flags"])}), one thread, process time, random weights of that size,
+        torch {found["torch"]}: `{found["command"]}`."""
+    return f"{table(head, lines)}\n\n{filled(about)}"
+
+
 def real(results: dict[str, dict[str, Any]]) -> str:
     """Trained bundles, by their names."""
     parts = []
@@ -191,6 +207,7 @@ def picture(found: dict[str, Any], path: Path) -> None:
 def documents() -> Iterator[Document]:
     slots = {"gpu": gpu(committed("gpu")), "cpu": cpu([committed(name) for name in CPUS])}
     slots |= {"predict": predict(committed("predict")), "training": training(committed("training"))}
+    slots["training_cpu"] = training_cpu(committed("training_cpu"))
     slots["real"] = real({name: committed(f"real_{name}") for name in REAL})
     yield PAGE, lambda text: put(text, **slots)
     yield DOCS / "engine.md", lambda text: put(text, figures=overhead(committed("overhead")))

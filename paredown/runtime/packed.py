@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from paredown.encoders.padded import PaddedState
 from paredown.encoders.probing import evaluating
@@ -199,6 +201,16 @@ class Packed:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_blocks": {}, "_copied": []}
+
+
+def _count_change(optimizer: Optimizer, *unused: Any) -> None:
+    """Fused optimizers change weights behind the back of their version counters, by which layers know of changes."""
+    for group in optimizer.param_groups:
+        if group.get("fused"):
+            increment_version([one for one in group["params"] if one.grad is not None])
+
+
+register_optimizer_step_post_hook(_count_change)
 
 
 def _by_onednn(block: Block) -> bool:

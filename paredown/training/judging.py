@@ -50,8 +50,8 @@ class DevRows:
 
 
 def backend_for(model: AdaptiveModel) -> Backend:
-    """On a GPU the packed backend where the encoder has one, unless another was put in place."""
-    if model.device.type != "cuda" or model.backend is not model.walk:
+    """The packed backend where the encoder has one, unless another was put in place."""
+    if model.backend is not model.walk:
         return model.backend
     from paredown.runtime.packed import Packed
 

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks import run
+from benchmarks import encoders, run
 from benchmarks.encoders import ENCODERS
 from benchmarks.experiment import Experiment
 from benchmarks.experiments import EXPERIMENTS
 from benchmarks.inputs import ORIGINS, files_of, known_hashes
 from benchmarks.result_files import Results, changed_since, code
 from benchmarks.rows import SETS
+from paredown.errors import BadInput
 from paredown.registry import exits, methods, reducers
 
 ROOT = Path(run.__file__).parent.parent
@@ -76,6 +77,12 @@ def test_a_result_knows_which_parts_of_the_source_changed() -> None:
 
 
 # A tiny experiment
+
+
+def test_a_package_that_reading_weights_needs_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(encoders, "find_spec", lambda name: None)
+    with pytest.raises(BadInput, match=r"model\.onnx is an ONNX graph.*'paredown\[onnx\]'"):
+        encoders.graph_weights(tmp_path / "model.onnx")
 
 
 @pytest.fixture(scope="module")

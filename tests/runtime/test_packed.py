@@ -156,6 +156,20 @@ def test_layers_follow_the_weights() -> None:
     assert model.use("packed").double().answer(inputs).logits.dtype == torch.float64
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_layers_follow_an_optimizer(fused: bool) -> None:
+    """A fused one does not count its changes."""
+    model, inputs = adaptive("bert").use("packed"), batch(99, [9, 6])
+    before = model.answer(inputs).logits
+    optimizer = torch.optim.AdamW(model.walk.stock.parameters(), lr=0.01, fused=fused)
+    for parameter in model.walk.stock.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    after = model.answer(inputs).logits
+    assert (after - before).abs().max() > 0.01
+    assert torch.allclose(after, model.use("reference").answer(inputs).logits, atol=1e-4)
+
+
 def test_copies_answer_alike() -> None:
     model, inputs = adaptive("bert").use("packed"), batch(99, [9, 6])
     wanted = model.answer(inputs, Plan(exit="entropy:0.5"))

@@ -358,16 +358,15 @@ def test_dev_scores_of_the_packed_backend(heads: bool) -> None:
     model = tiny(heads=heads)
     dev = Data.read(model, rows(4), None, rows(40), None).dev
     judge = DevRows(model, dev, metric_named("accuracy"), 16)
-    assert judge.backend is model.walk  # on a CPU
-    plain, suspicious = judge.scores(stage())
-    judge.backend = Packed(model.walk)
-    assert judge.scores(stage()) == (pytest.approx(plain, abs=1e-5), suspicious)
+    assert isinstance(judge.backend, Packed)
+    packed, suspicious = judge.scores(stage())
+    judge.backend = model.walk
+    assert judge.scores(stage()) == (pytest.approx(packed, abs=1e-5), suspicious)
     assert model.backend is model.walk
 
 
 def test_dev_rows_of_an_encoder_without_fast_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny()
-    monkeypatch.setattr(AdaptiveModel, "device", torch.device("cuda"))
     assert isinstance(backend_for(model), Packed)
     monkeypatch.setattr(model.walk, "family", "unheard-of")
     assert backend_for(model) is model.walk
