@@ -79,11 +79,11 @@ class Evaluation:
         lost = f"at most {100 * self.allowed_drop:g} points lost"
         title = f"{self.encoder}: {self.metric} in % on {self.rows:,} rows; {lost}"
         table = Table(title=title, title_justify="left")
-        table.add_column("rule", no_wrap=True)
+        table.add_column("rule", overflow="fold", min_width=8)  # bounds for every layer are long
         for name in ("score", "95 %", "layers", "MFLOPs", "speed-up"):
-            table.add_column(name, justify="right", no_wrap=True)
+            table.add_column(name, justify="right", no_wrap=name != "95 %")
         for size in sizes:
-            table.add_column(f"ms/row, batch {size}", justify="right")
+            table.add_column(f"ms/row,\nbatch {size}", justify="right")
         for index, at in enumerate([self.full, *self.chosen]):
             times = {t["batch_size"]: t for t in self.timings if t["rule"] == at["rule"]}
             table.add_row(
