@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.pages import DOCS, Document, committed, filled, put, table
 
 PAGE = DOCS / "runtime.md"
-CPUS, REAL = ("cpu", "cpu_vnni"), ("sst2",)
+CPUS, REAL = ("cpu", "cpu_vnni"), ("sst2", "imdb")
 BATCHES = (1, 8, 32, 128, 512, 2048)
 TEXTS = ("SST-2-like", "IMDb-like")
 STAGES = [f"gte-small, SST-2-like, batch 64, {stage}" for stage in ("finetune", "self_distill", "joint")]
