@@ -145,8 +145,8 @@ class Int8(Packed):
     def run(self, state: Any, step: Step) -> State:
         return super().run(state, step)
 
-    def _copied_by(self, block: Block) -> tuple[Tensor, ...]:
-        return (*super()._copied_by(block), *block.sources)
+    def _copies_all(self, block: Block) -> bool:
+        return True
 
     def _fitted(self, block: Block, layer: int) -> Block:
         if self.kernel is None:

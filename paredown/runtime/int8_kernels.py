@@ -197,7 +197,7 @@ def _session(weights: Weights, inputs: Range) -> Any:
 
 KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (Fbgemm(), OneDnn(), OnnxRuntime())}
 
-# Scales that nobody has said
+# A scale for each token, where texts have not fixed one
 
 UNIT = Range(-128 / 127, 1.0)  # steps of 1 / 127 to both sides of 0
 

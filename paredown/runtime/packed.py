@@ -152,8 +152,12 @@ class Packed:
 
     def _copied_by(self, block: Block) -> tuple[Tensor, ...]:
         """The weights that a layer does not share."""
-        maps = block.sources if _by_onednn(block) else block.qkv.copied
+        maps = block.sources if self._copies_all(block) else block.qkv.copied
         return (*maps, *(block.distances.copied if block.distances else ()))
+
+    def _copies_all(self, block: Block) -> bool:
+        """Whether a layer computes with copies of all its linear maps."""
+        return _by_onednn(block)
 
     def _fitted(self, block: Block, layer: int) -> Block:
         """The layer as this backend runs it."""

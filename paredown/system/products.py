@@ -23,16 +23,13 @@ SAMPLE = (256, 384, 1536)  # tokens, inputs and outputs of the map that is measu
 KNOWN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
-def linear(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """[…, outputs] without gradients by the faster library."""
-    return onednn(hidden, weight, bias) if suits(hidden, weight) else F.linear(hidden, weight, bias)
-
-
 class LinearMap(nn.Linear):
     """A linear map that answers by the faster library."""
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return linear(hidden, self.weight, self.bias)
+        if suits(hidden, self.weight):
+            return onednn(hidden, self.weight, self.bias)
+        return super().forward(hidden)
 
 
 def suits(hidden: Tensor, weight: Tensor) -> bool:
