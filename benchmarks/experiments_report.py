@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.experiment import Experiment
 from benchmarks.experiments import EXPERIMENTS
 from benchmarks.pages import DOCS, ROOT, SCRIPT, Document, filled, table
-from benchmarks.result_files import changed_since, committed, means, spoken_commits
+from benchmarks.result_files import changed_since, committed, machines, means, spoken_commits
 from benchmarks.rows import SETS
 
 PAGE = DOCS / "experiments.md"
@@ -75,13 +75,12 @@ def made() -> str:
 
 def section(experiment: Experiment, result: dict[str, Any]) -> str:
     chosen, rows = SETS[experiment.rows], result["runs"][0]["rows"]
-    machine = result["machine"]
+    places = (f"{its['device']}, torch {its['torch']}, transformers {its['transformers']}" for its in machines(result))
+    where = "; ".join(dict.fromkeys(places))
     about = f"""{experiment.encoder}; {rows["train"]:,} train, {rows["dev"]:,} dev and {rows["test"]:,} test rows of at
         most {chosen.max_length} tokens; {chosen.metric}; work is counted in {COUNTS[experiment.count]}. `{
         result["command"]
-    }` at {spoken_commits(result)}, {machine["device"]}, torch {machine["torch"]}, transformers {
-        machine["transformers"]
-    }."""
+    }` at {spoken_commits(result)}; {where}."""
     changed = changed_since(result)
     age = f"Changed since then: {', '.join(changed)}.\n" if changed else ""
     settings = [[run, ", then ".join(f"`{its}`" for its in methods)] for run, methods in trained(result).items()]

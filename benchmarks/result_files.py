@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import statistics
 import subprocess
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from benchmarks.experiment import Experiment, Recipe
 
 ROOT = Path(__file__).parent.parent
 COMMITTED = Path(__file__).parent / "results"
+MADE = ("machines", "runs")  # of a file of results, what its runs have added
 # Folders of the package that have a part in every figure, and its modules at the top.
 PARTS = ". encoders answers heads exits reducers methods tasks training evaluation runtime".split()
 
@@ -73,26 +75,47 @@ class Results:
 
     def __init__(self, experiment: Experiment, folder: Path, facts: dict[str, Any]):
         self.experiment, self.path = experiment, folder / f"{experiment.name}.json"
-        before = read(self.path) or {"runs": [], "machine": {}}
-        self.data = {"name": experiment.name, **facts, "machine": before["machine"], "runs": before["runs"]}
+        before = read(self.path) or {"machines": [], "runs": []}
+        self.data = {"name": experiment.name, "command": "", **facts, **{key: before[key] for key in MADE}}
 
     def has(self, recipe: Recipe, seed: int, limit: int | None) -> bool:
-        """Whether the same run is there: the same recipe, seed and rows, by the same source."""
+        """Whether the same run is there: the same recipe, seed and rows. By which source, the page says."""
         return any(self._same(run, recipe, seed) and run["limit"] == limit for run in self.data["runs"])
 
     def _same(self, run: dict[str, Any], recipe: Recipe, seed: int) -> bool:
         usual, wanted = (json.loads(json.dumps(asdict(one))) for one in (Recipe("", ()), recipe))
         return {**usual, **run["described"]} == wanted and run["seed"] == seed
 
-    def add(self, run: dict[str, Any]) -> None:
+    def add(self, run: dict[str, Any], machine: dict[str, Any]) -> None:
+        """A new run, in the place of an older one; it names its machine by its number."""
+        machines = self.data["machines"]
+        if machine not in machines:
+            machines.append(machine)
+        run = {**run, "machine": machines.index(machine)}
         others = [its for its in self.data["runs"] if (its["recipe"], its["seed"]) != (run["recipe"], run["seed"])]
         labels = [recipe.label for recipe in self.experiment.recipes]
         order = sorted([*others, run], key=lambda its: (labels.index(its["recipe"]), its["seed"]))
         self.data["runs"] = [its for its in order if its["recipe"] in labels]
+        self.data["command"] = self.command
         self.path.parent.mkdir(parents=True, exist_ok=True)
         staged = self.path.with_suffix(".part")
         staged.write_text(json.dumps(self.data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         staged.replace(self.path)
+
+    @property
+    def command(self) -> str:
+        """What makes these runs: the experiment, less the recipes and seeds that are not there."""
+        words, runs = ["python", "-m", "benchmarks.run", "--only", self.experiment.name], self.data["runs"]
+        labels, seeds = (list(dict.fromkeys(run[name] for run in runs)) for name in ("recipe", "seed"))
+        words += ["--recipes", *labels] if len(labels) < len(self.experiment.recipes) else []
+        words += ["--seeds", *map(str, sorted(seeds))] if set(seeds) != set(self.experiment.seeds) else []
+        words += ["--limit", str(runs[0]["limit"])] if runs[0]["limit"] else []
+        return shlex.join(words)
+
+
+def machines(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """On which the runs of a result were made."""
+    return [result["machines"][number] for number in dict.fromkeys(run["machine"] for run in result["runs"])]
 
 
 def read(path: Path) -> dict[str, Any] | None:

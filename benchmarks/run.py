@@ -88,15 +88,8 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def facts(experiment: Experiment, args: argparse.Namespace) -> dict[str, Any]:
-    """What a reader must know of a result."""
-    words = ["python -m benchmarks.run --only", experiment.name]
-    words += ["--seeds", *map(str, args.seeds)] if args.seeds else []
-    words += ["--limit", str(args.limit)] if args.limit else []
+    """What a reader must know of a result, whichever runs it has."""
     return {
-        "command": " ".join(words),
-        "machine": {},
-        "jobs_side_by_side": args.jobs,
-        "precision": args.precision,
         "experiment": {**asdict(experiment), "recipes": [its.label for its in experiment.recipes]},
         "set": {key: value for key, value in asdict(SETS[experiment.rows]).items() if key != "source"},
         "inputs": hashes(args.weights, args.data, experiment),
@@ -204,10 +197,10 @@ class Running:
             self.failed.append(job)
             print(f"{at} FAILED {job}: {found['error']}", flush=True)
             return
-        file = self.files[job.experiment.name]
-        file.data["machine"] = found.pop("machine")
-        made = {"commit": self.commit, "code": code(), "limit": self.args.limit}
-        file.add({**found, "described": asdict(job.recipe), **made})
+        args = self.args
+        made = {"commit": self.commit, "code": code(), "limit": args.limit, "precision": args.precision}
+        run = {**found, "described": asdict(job.recipe), **made, "jobs_side_by_side": args.jobs}
+        self.files[job.experiment.name].add(run, run.pop("machine"))
         scores = ", ".join(f"{plan} {100 * point['score']:.1f}" for plan, point in figures(found))
         print(f"{at} {job}, {found['seconds']['all']:.0f} s: {scores}", flush=True)
 

@@ -210,7 +210,8 @@ def by_token(kernel: Kernel, weights: Weights) -> Map:
     def apply(hidden: Tensor) -> Tensor:
         largest = torch.maximum(hidden.amax(-1, keepdim=True), hidden.amin(-1, keepdim=True).neg_())
         step = largest.div_(127).clamp_(min=torch.finfo(hidden.dtype).tiny)
-        return torch.addcmul(bias, plain(hidden * step.reciprocal()), step)
+        found = plain(hidden * step.reciprocal())
+        return torch.addcmul(bias, found, step, out=found)
 
     return apply
 
@@ -226,7 +227,8 @@ def by_token_above(kernel: Kernel, weight: Tensor, bias: Tensor | None, low: flo
     def apply(hidden: Tensor) -> Tensor:
         step = hidden.amax(-1, keepdim=True).sub_(low).div_(steps).clamp_(min=torch.finfo(hidden.dtype).tiny)
         per_step = step.reciprocal()
-        return torch.addcmul(constant, plain((hidden * per_step).sub_(per_step * low + MIDDLE)), step)
+        found = plain((hidden * per_step).sub_(per_step * low + MIDDLE))
+        return torch.addcmul(constant, found, step, out=found)
 
     return apply
 

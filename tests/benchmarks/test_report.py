@@ -91,6 +91,7 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         plan = {"full": point(score, 1.0), "targets": {"entropy": targets | {f"{one.targets[-1]:g}x": None}}}
         run = {"recipe": "auto", "seed": seed, "plans": {"none": plan}, "rows": {"train": 9, "dev": 8, "test": 7}}
         made = {
+            "machine": 0,
             "commit": "abc",
             "code": {**code()},
             "described": {"methods": ["auto"], "start": None, "fixed": ["own"]},
@@ -98,7 +99,7 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         runs.append({**run, **made})
     machine = {"device": "a GPU", "torch": "2", "transformers": "5"}
     facts = {"targets": list(one.targets), "recipes": ["independent", "auto"], "count": one.count}
-    result = {"name": one.name, "command": "python …", "machine": machine}
+    result = {"name": one.name, "command": "python …", "machines": [machine]}
     result |= {"experiment": facts, "runs": runs}
     monkeypatch.setattr(result_files, "COMMITTED", tmp_path)
     (tmp_path / "auto-rte.json").write_text(json.dumps(result))

@@ -18,7 +18,7 @@ from benchmarks.encoders import ENCODERS
 from benchmarks.experiment import Experiment
 from benchmarks.experiments import EXPERIMENTS
 from benchmarks.inputs import ORIGINS, files_of, known_hashes
-from benchmarks.result_files import Results, changed_since, code
+from benchmarks.result_files import Results, changed_since, code, machines, read
 from benchmarks.rows import SETS
 from paredown.errors import BadInput
 from paredown.registry import exits, methods, reducers
@@ -116,8 +116,8 @@ def result(made: tuple[Path, str]) -> dict[str, Any]:
 def test_a_result_says_what_made_it(made: tuple[Path, str]) -> None:
     found = result(made)
     assert found["command"] == "python -m benchmarks.run --only tiny"
-    assert {"torch", "transformers", "device", "python"} <= found["machine"].keys()
-    assert all(its["code"] == code() and "commit" in its for its in found["runs"])
+    assert {"torch", "transformers", "device", "python"} <= found["machines"][0].keys()
+    assert all(its["code"] == code() and "commit" in its and its["machine"] == 0 for its in found["runs"])
     assert [len(value) for its in found["inputs"].values() for value in its.values()] == [64] * 3
     assert "dev rows" in found["experiment"]["chosen"]
 
@@ -130,10 +130,25 @@ def test_a_run_of_an_older_table_is_known_again(tmp_path: Path) -> None:
     one = EXPERIMENTS["auto-rte"]
     older = {"label": "auto", "methods": ["auto"], "fixed": ["own"]}  # without the fields that came later
     run = {"recipe": "auto", "seed": 1, "described": older, "limit": None}
-    (tmp_path / "auto-rte.json").write_text(json.dumps({"machine": {}, "runs": [run]}))
+    (tmp_path / "auto-rte.json").write_text(json.dumps({"machines": [], "runs": [run]}))
     found = Results(one, tmp_path, {})
     assert found.has(one.recipe("auto"), 1, None)
     assert not found.has(one.recipe("auto"), 2, None) and not found.has(one.recipe("independent"), 1, None)
+
+
+def test_runs_of_several_machines_share_a_file_and_its_command_makes_what_is_there(tmp_path: Path) -> None:
+    found = Results(EXPERIMENTS["auto-rte"], tmp_path, {})
+    made = {"described": {}, "limit": None, "commit": "abc"}
+    for recipe, seed, device in (("auto", 1, "a CPU"), ("auto", 2, "a GPU"), ("auto", 1, "a GPU")):
+        found.add({**made, "recipe": recipe, "seed": seed}, {"device": device})
+    data = read(found.path)
+    assert data is not None and [run["machine"] for run in data["runs"]] == [1, 1]
+    assert machines(data) == [{"device": "a GPU"}]
+    assert data["command"] == "python -m benchmarks.run --only auto-rte --recipes auto --seeds 1 2"
+    for seed in (1, 2, 3):
+        found.add({**made, "recipe": "independent", "seed": seed}, {"device": "a CPU"})
+    found.add({**made, "recipe": "auto", "seed": 3}, {"device": "a CPU"})
+    assert found.command == "python -m benchmarks.run --only auto-rte"
 
 
 def test_every_recipe_runs_with_every_seed(made: tuple[Path, str]) -> None:
