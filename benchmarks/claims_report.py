@@ -10,10 +10,11 @@ from benchmarks.pages import DOCS, SCRIPT, Document, filled, table
 
 PAGE = DOCS / "claims.md"
 HEAD = """Every verdict is given by a check that reads committed results (`benchmarks/claims.py`); nobody types one.
-    Scores are of test rows. Weights and thresholds were chosen on dev rows, so on test rows a plan may do a little more or
-    less work than it is named for. Values are the mean over the seeds of one recipe, with its 95 % interval over seeds
-    by Student's t: wide, since the seeds are few, and none where there is one. *Holds*: in every experiment that the
-    check names; *holds in part*: in some. The work saved is in FLOPs on test rows, of FastBERT by its own count."""
+    Scores are of test rows. Weights and thresholds were chosen on dev rows, so on test rows a plan may do a little
+    more or less work than it is named for. Values are the mean over the seeds of one recipe, with its 95 % interval
+    over seeds by Student's t: wide, since the seeds are few, and none where there is one. *Holds*: in every
+    experiment that the check names; *holds in part*: in some. The work saved is in FLOPs on test rows, of FastBERT
+    by its own count."""
 
 
 def documents() -> Iterator[Document]:
