@@ -18,6 +18,7 @@ from paredown.model import AdaptiveModel
 from paredown.system.memory import is_out_of_memory
 from paredown.training.batches import Batches, cut
 from paredown.training.compiling import CompiledLayers
+from paredown.training.cpu import CpuTraining
 from paredown.training.feed import Feed
 from paredown.training.graphs import StepGraphs, fits
 from paredown.training.guard import freeze, seed_everything, seed_from
@@ -73,7 +74,11 @@ class Learner:
         self.refused = torch.zeros((), dtype=torch.bool, device=processes.device) if self.read_every > 1 else None
         self.optimizer = self._adamw()
         self._unread: list[Taken] = []
-        self.layers: AbstractContextManager[None] = CompiledLayers(model.walk.layers) if compile else nullcontext()
+        self.ways: AbstractContextManager = nullcontext()  # how losses are computed
+        if compile:
+            self.ways = CompiledLayers(model.walk.layers)
+        elif processes.device.type == "cpu":
+            self.ways = CpuTraining()
         self.graphs: StepGraphs | None = None
         if graphs and not waits and fits(model, stage):
             self.graphs = StepGraphs(self.trained.values(), self._loss, processes.device)
@@ -164,7 +169,7 @@ class Learner:
         return loss.detach()
 
     def _loss(self, batch: dict[str, Tensor], number: int) -> Tensor:
-        with self._autocast(), self.layers:
+        with self._autocast(), self.ways:
             progress = Progress(number, self.steps, seed_from(*self.batches.seed, number))
             return self.stage.loss(self.model, batch, progress).float()
 
