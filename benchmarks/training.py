@@ -92,8 +92,9 @@ class Job:
 
 
 def jobs_of_a_cpu() -> Iterator[Job]:
-    for stage, variant in product(STAGES, ("32 bits", "bf16")):
-        yield Job("gte-small", "SST-2-like", 32, stage, variant)
+    shapes = [*(("SST-2-like", 32, stage) for stage in STAGES), ("IMDb-like", 16, "finetune")]
+    for shape, variant in product(shapes, ("32 bits", "bf16")):
+        yield Job("gte-small", *shape, variant)
 
 
 def jobs() -> Iterator[Job]:
