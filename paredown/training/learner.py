@@ -77,8 +77,8 @@ class Learner:
         self.ways: AbstractContextManager = nullcontext()  # how losses are computed
         if compile:
             self.ways = CompiledLayers(model.walk.layers)
-        elif processes.device.type == "cpu":
-            self.ways = CpuTraining()
+        elif processes.device.type == "cpu" and not getattr(model.stock, "is_gradient_checkpointing", False):
+            self.ways = CpuTraining()  # layers that run again on the way back would do so without it
         self.graphs: StepGraphs | None = None
         if graphs and not waits and fits(model, stage):
             self.graphs = StepGraphs(self.trained.values(), self._loss, processes.device)

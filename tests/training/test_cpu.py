@@ -112,3 +112,8 @@ def test_runs_on_a_cpu_take_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(cpu.FASTER, F.dropout, lambda *its, **more: taken.append(its) or dropout(*its, **more))
     train(tiny(), Steps([stage()]), rows(20), rows(9), output=tmp_path / "run")
     assert taken
+    taken.clear()
+    again: Any = tiny()
+    again.stock.gradient_checkpointing_enable()  # layers that run again on the way back must draw the same
+    train(again, Steps([stage()]), rows(20), rows(9), output=tmp_path / "again")
+    assert not taken
