@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
+from typing import Any
 
 from benchmarks.claims import CLAIMS, Claim, Finding
-from benchmarks.pages import DOCS, SCRIPT, Document, filled, table
+from benchmarks.pages import DOCS, SCRIPT, Document, committed, filled, table
 
 PAGE = DOCS / "claims.md"
 HEAD = """Every verdict is given by a check that reads committed results (`benchmarks/claims.py`); nobody types one.
@@ -28,6 +29,7 @@ def page() -> str:
         filled(HEAD),
         table(["", "of", "claim", "verdict"], overview),
         *(section(number, claim) for number, claim in enumerate(CLAIMS, 1)),
+        first_token(committed("first_token")),
         "## How this was made",
         filled(
             f"`{SCRIPT}` writes this page and overwrites edits; [the experiments](experiments.md) say how every model "
@@ -47,6 +49,28 @@ def section(number: int, claim: Claim) -> str:
     if claim.why:
         parts.append(filled(claim.why))
     return "\n\n".join(parts)
+
+
+def first_token(found: dict[str, Any]) -> str:
+    """What the tokens of encoders say before training, by layer."""
+    lines = []
+    for encoder, its in found["encoders"].items():
+        for name in ("first token", "mean of all tokens"):
+            lines.append([f"{encoder}, {name}", *(f"{100 * score:.0f}" for score in its[name])])
+        shares = zip(its["spread over rows"], its["spread of channels"], strict=True)
+        lines.append([f"{encoder}, first token: spread over rows, in % of that of channels"])
+        lines[-1] += [f"{100 * rows / channels:.1f}" for rows, channels in shares]
+    rows, layers = found["rows"], len(lines[0]) - 1
+    about = f"""Test accuracy of linear probes on SST-2, before any training, each channel standardised over the {
+        rows["teach"]:,} rows that teach; {rows["judged"]} rows are judged. `{found["command"]}` at {
+        found["commit"]
+    }."""
+    why = """These are sentence encoders that answer by the mean of their tokens. Their first token knows nearly as
+        much, but below the last layers it hardly changes from row to row: what it knows lies in deviations that are
+        tiny beside the distances between its channels. A probe finds them once channels are standardised; a head that
+        starts from small weights and learns by small steps does not. Attention heads read the other tokens."""
+    table_ = table(["layer", *map(str, range(1, layers + 1))], lines)
+    return "\n\n".join(["## Why heads on the first token come late", filled(why), table_, filled(about)])
 
 
 def line(check: str, finding: Finding) -> list[str]:

@@ -56,6 +56,11 @@ class Tokens(ABC):
         """What each query finds among these tokens, which are the keys."""
 
     @abstractmethod
+    def weighted(self, sought: Tensor) -> Tensor:
+        """[rows, queries, width] means of each row's tokens, weighted by the softmax of their products with what each
+        query of the row seeks [rows, queries, width]."""
+
+    @abstractmethod
     def padded(self) -> tuple[Tensor, Tensor]:
         """[rows, tokens, width], and [rows, tokens] True where a token is real."""
 

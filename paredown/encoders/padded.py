@@ -50,6 +50,10 @@ class PaddedTokens(Tokens):
         mixed = F.scaled_dot_product_attention(asking, keys, values, self.mask[:, None, None, :], dropout)
         return PaddedTokens(mixed.transpose(1, 2).flatten(2), query.mask)
 
+    def weighted(self, sought: Tensor) -> Tensor:
+        scores = sought @ self.hidden.transpose(1, 2)
+        return scores.masked_fill(~self.mask.unsqueeze(1), float("-inf")).softmax(-1) @ self.hidden
+
     def padded(self) -> tuple[Tensor, Tensor]:
         return self.hidden, self.mask
 

@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from paredown.runtime.half_attention import LONG, attend_in_half
+
 if TYPE_CHECKING:
     from paredown.runtime.packed_state import Packing
 
@@ -55,9 +57,16 @@ class Bias:
 
 
 def attend(
-    query: Tensor, key: Tensor, value: Tensor, queries: Packing, keys: Packing, bias: Bias | None = None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    queries: Packing,
+    keys: Packing,
+    bias: Bias | None = None,
+    half: bool = False,
 ) -> Tensor:
-    """[queries, attention heads, width] of what each query finds among the keys of its row."""
+    """[queries, attention heads, width] of what each query finds among the keys of its row. `half`: a CPU may compute
+    long rows in bfloat16."""
     if query.is_cuda:
         window = None if bias is None else bias.distances.window
         if query.dtype in HALF and (bias is None or (bias.whole and window is not None)):
@@ -69,10 +78,16 @@ def attend(
         return _padded(query, key, value, queries, keys, bias)
     mixed = torch.empty(query.shape, dtype=query.dtype)
     for asking, among, added in _runs(queries, keys, bias):
-        sought, keyed, valued = _rows(query, asking), _rows(key, among), _rows(value, among)
-        found = F.scaled_dot_product_attention(sought, keyed, valued, attn_mask=added)
-        start, rows, length = asking
-        mixed[start : start + rows * length] = found.transpose(1, 2).flatten(0, 1)
+        found, sought, keyed, valued = (
+            _rows(mixed, asking),
+            _rows(query, asking),
+            _rows(key, among),
+            _rows(value, among),
+        )
+        if half and sought.shape[2] >= LONG and added is None:
+            attend_in_half(sought, keyed, valued, found)
+        else:
+            found.copy_(F.scaled_dot_product_attention(sought, keyed, valued, attn_mask=added))
     return mixed
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -78,6 +78,7 @@ class Block:
     heads: int
     distances: Distances | None
     feed_forward: FeedForward | Gated
+    half: bool = field(default=False, kw_only=True)  # whether a CPU may compute attention in bfloat16
 
     @property
     def maps(self) -> dict[str, Dense]:
@@ -106,13 +107,13 @@ class Block:
     def mixed(self, hidden: Tensor, state: PackedState, watched: bool) -> tuple[Tensor, Tensor | None]:
         """What every token finds among those of its row, and the attention it receives."""
         query, key, value = self.turned(self.qkv(hidden).unflatten(-1, (3, self.heads, -1)), state)
-        bias = None
+        bias, received = None, None
         if self.distances is not None:
             bias = Bias(self.distances, state.position, state.whole)
         if watched:
             found, received = watch(query, key, value, state.packing, bias)
         else:
-            found, received = attend(query, key, value, state.packing, state.packing, bias), None
+            found = attend(query, key, value, state.packing, state.packing, bias, self.half)
         return self.output(found.flatten(1)), received
 
     def turned(self, qkv: Tensor, state: PackedState) -> tuple[Tensor, ...]:

@@ -1,15 +1,15 @@
 """The int8 backend: the packed one on a CPU, with the linear maps of its layers in eight bits.
 
-Attention, norms, heads and certainties stay in 32 bits. Inputs of a linear map become bytes by a scale that calibration
-texts have fixed, or, without any, by one for each token; never by one of the batch, as rows must not know each other. A
-few channels are much larger than all others: they are divided before and their weights multiplied, so that one scale
-suits all.
+Norms, heads and certainties stay in 32 bits; so does attention, but for long rows where bfloat16 is faster. Inputs of a
+linear map become bytes by a scale that calibration texts have fixed, or, without any, by one for each token; never by
+one of the batch, as rows must not know each other. A few channels are much larger than all others: they are divided
+before and their weights multiplied, so that one scale suits all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +21,7 @@ from paredown.engine import run_steps
 from paredown.errors import BadSetting
 from paredown.route import Step, straight
 from paredown.runtime.blocks import MAPS, Block, Dense, FeedForward
+from paredown.runtime.half_attention import prefers_half
 from paredown.runtime.int8_choice import choose
 from paredown.runtime.int8_kernels import Kernel, Range, Weights, by_token, by_token_above
 from paredown.runtime.packed import Packed
@@ -164,7 +165,8 @@ def _quantized(block: Block, kernel: Kernel, calibration: Mapping[str, Inputs] |
         maps = {name: _static(kernel, one, calibration[name]) for name, one in linears.items()}
         if isinstance(block.feed_forward, FeedForward):
             fused = _fused(kernel, block.feed_forward, calibration["up"], calibration["down"])
-    return block.with_maps(maps).in_parts(kernel.rounds, fused)
+    half = prefers_half(torch.get_num_threads())
+    return replace(block.with_maps(maps), half=half).in_parts(kernel.rounds, fused)
 
 
 def _least(feed_forward: Any) -> float | None:

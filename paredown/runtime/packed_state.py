@@ -13,6 +13,8 @@ from torch import Tensor
 from paredown.runtime.attention import attend
 from paredown.state import Pool, State, Tokens
 
+NEIGHBOURS = 16  # rows whose queries are asked of all their tokens, as one product: most answers are not wanted
+
 
 @dataclass(frozen=True, eq=False)
 class Packing:
@@ -72,6 +74,18 @@ class Packing:
             at += length
         return found
 
+    @cached_property
+    def neighbours(self) -> list[tuple[slice, slice, Tensor]]:
+        """Some rows and their tokens, and [rows, tokens] which of these are not the row's own; read on the host."""
+        ends = self.offsets.tolist()
+        found = []
+        for first in range(0, len(self), NEIGHBOURS):
+            last = min(first + NEIGHBOURS, len(self))
+            tokens = slice(ends[first], ends[last])
+            foreign = self.owner[tokens] != torch.arange(first, last).unsqueeze(1)
+            found.append((slice(first, last), tokens, foreign))
+        return found
+
     def index(self, rows: Tensor, into: Packing) -> Tensor:
         """[tokens] of some rows, which lie as `into` says."""
         return self.starts[rows][into.owner] + into.within
@@ -109,6 +123,15 @@ class PackedTokens(Tokens):
         asking, keys, values = (one.hidden.unflatten(-1, (heads, -1)) for one in (query, self, value))
         mixed = attend(asking, keys, values, query.packing, self.packing)
         return PackedTokens(mixed.flatten(1), query.packing, query.columns)
+
+    def weighted(self, sought: Tensor) -> Tensor:
+        found = torch.empty_like(sought)
+        for rows, tokens, foreign in self.packing.neighbours:
+            hidden, asking = self.hidden[tokens], sought[rows]
+            scores = (asking.flatten(0, 1) @ hidden.t()).unflatten(0, asking.shape[:2])
+            weights = scores.masked_fill(foreign.unsqueeze(1), -torch.inf).softmax(-1)
+            found[rows] = (weights.flatten(0, 1) @ hidden).unflatten(0, asking.shape[:2])
+        return found
 
     def padded(self) -> tuple[Tensor, Tensor]:
         packing = self.packing

@@ -53,3 +53,11 @@ def versions(packages: Sequence[str]) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def computes_bfloat16(device: torch.device) -> bool:
+    """Whether it has instructions for products in bfloat16, which are several times as fast as those in 32 bits."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    known = torch.cpu.get_capabilities() if device.type == "cpu" else {}
+    return bool(known.get("avx512_bf16") or known.get("amx_bf16"))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from paredown.system.machine import computes_bfloat16
 from paredown.training.settings import Settings
 
 WIDE = 128  # of narrower encoders a CPU saves less in products than it spends on casts
@@ -30,11 +31,3 @@ class Ways:
         if device.type != "cuda":
             return cls(precision, 16 if settings.compile else 1)
         return cls(precision, width_multiple=16, read_every=16, graphs=True, dev_batch=512)
-
-
-def computes_bfloat16(device: torch.device) -> bool:
-    """Whether it has instructions for products in bfloat16, which are several times as fast as those in 32 bits."""
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    known = torch.cpu.get_capabilities() if device.type == "cpu" else {}
-    return bool(known.get("avx512_bf16") or known.get("amx_bf16"))

@@ -269,3 +269,12 @@ def test_where_the_first_token_answers_it_alone_asks() -> None:
 def test_attention_heads_must_share_the_width(settings: dict[str, int]) -> None:
     with pytest.raises(BadSetting, match="cannot share"):
         heads.make("attention", **settings)
+
+
+def test_a_single_query_a_row_finds_the_same_in_training_and_in_use() -> None:
+    """In use it passes the maps of keys and values in the place of all tokens."""
+    head = built("attention").double()
+    hidden, mask = torch.randn(3, 5, WIDTH).double(), torch.arange(5) < torch.tensor([[5], [2], [4]])
+    in_use = head.eval().feature(PaddedTokens(hidden, mask))
+    head.attention.dropout = 0.0
+    assert close(head.train().feature(PaddedTokens(hidden, mask)), in_use)

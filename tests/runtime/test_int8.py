@@ -14,8 +14,9 @@ from transformers.activations import GELUActivation
 from paredown.errors import BadSetting
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
-from paredown.runtime import int8_choice
+from paredown.runtime import half_attention, int8_choice
 from paredown.runtime.blocks import BLOCKS
+from paredown.runtime.half_attention import LONG, attend_in_half
 from paredown.runtime.int8 import Calibration, Inputs, Int8
 from paredown.runtime.int8_kernels import KERNELS, UNIT, Range, Weights, by_token, by_token_above
 from paredown.runtime.pools import Pools
@@ -212,6 +213,37 @@ def test_new_weights_are_seen(name: str) -> None:
 
 
 # Choosing
+
+
+@pytest.mark.parametrize("scores_at_once", [1, 2 * 70**2, 2**19])
+def test_attention_in_bfloat16_is_near_to_that_in_floats(scores_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(half_attention, "AT_ONCE", scores_at_once)
+    query, key, value = torch.randn(3, 3, 2, 70, 8).unbind()
+    found = torch.full_like(query, torch.nan)
+    attend_in_half(query, key, value, found)
+    exact = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+    assert (found - exact).norm() < 0.01 * exact.norm()
+
+
+@pytest.mark.parametrize("half", [True, False])
+def test_long_rows_alone_are_attended_in_bfloat16(half: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is faster; a row's own length decides, so neighbours make no difference."""
+    asked: list[int] = []
+
+    def noted(query: Tensor, *others: Tensor) -> None:
+        asked.append(query.shape[2])
+        attend_in_half(query, *others)
+
+    monkeypatch.setattr("paredown.runtime.int8.prefers_half", lambda threads: half)
+    monkeypatch.setattr("paredown.runtime.attention.attend_in_half", noted)
+    model, long = made(max_position_embeddings=2 * LONG), [LONG + 3, LONG - 1, LONG]
+    inputs = batch(99, long)
+    eight(model, calibrated=False)
+    found = model.answer(inputs, Plan()).logits
+    assert set(asked) == ({LONG, LONG + 3} if half else set())
+    for row, length in enumerate(long):
+        single = {name: value[row : row + 1, :length] for name, value in inputs.items()}
+        assert (model.answer(single, Plan()).logits - found[row]).abs().max() <= SAME
 
 
 @pytest.mark.skipif(len(USABLE) < 2, reason="there is nothing to choose from")
