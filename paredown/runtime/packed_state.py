@@ -130,7 +130,8 @@ class PackedTokens(Tokens):
             hidden, asking = self.hidden[tokens], sought[rows]
             scores = (asking.flatten(0, 1) @ hidden.t()).unflatten(0, asking.shape[:2])
             weights = scores.masked_fill(foreign.unsqueeze(1), -torch.inf).softmax(-1)
-            found[rows] = (weights.flatten(0, 1) @ hidden).unflatten(0, asking.shape[:2])
+            finite = hidden.nan_to_num(0.0, 0.0, 0.0)  # a weight of 0 would not keep another row's NaN away
+            found[rows] = (weights.flatten(0, 1) @ finite).unflatten(0, asking.shape[:2])
         return found
 
     def padded(self) -> tuple[Tensor, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from paredown.encoders.padded import PaddedTokens
 from paredown.errors import BadSetting
 from paredown.network import HeadShape
 from paredown.registry import answers, heads
+from paredown.runtime.packed_state import PackedTokens, Packing
 from tests.placement import close
 
 NAMES, POOLS = heads.names(), ("first", "mean", "max")
@@ -104,6 +106,20 @@ def test_padding_and_neighbours_change_nothing(name: str, pool: str, kind: str, 
         alone = head(PaddedTokens(hidden[row : row + 1, :length], mask[row : row + 1, :length]))
         seen = together[row : row + 1, :length] if kind == "token_label" else together[row : row + 1]
         assert (alone - seen).abs().max() <= 1e-12
+
+
+@pytest.mark.parametrize(("name", "pool", "kind"), CASES)
+def test_a_row_that_went_wrong_harms_only_itself(name: str, pool: str, kind: str) -> None:
+    """Packed, all rows lie in one tensor."""
+    head = built(name, pool, kind).double()
+    lengths = torch.tensor([4, 7, 1, 3])
+    hidden = torch.randn(15, WIDTH, dtype=torch.double)
+    wrong = hidden.clone()
+    wrong[4:7] = torch.tensor([math.nan, math.inf, -math.inf], dtype=torch.double).unsqueeze(1)
+    fine, found = (head(PackedTokens(states, Packing(lengths, 15, 7), 7)) for states in (hidden, wrong))
+    others = [0, 2, 3]
+    assert (found[others] - fine[others]).abs().max() <= 1e-12
+    assert not found[1].isfinite().all()
 
 
 @pytest.mark.parametrize(("name", "pool", "kind"), CASES)
