@@ -2,11 +2,11 @@
 
     python -m benchmarks.cpu
 
-One thread, process time, ways take turns in random order, no batch comes twice; times of all rounds after those that warm
-up, together, as ratios to transformers' eager attention. Random weights; every row has bounds of its own that let it leave at a planned layer,
-4 of 12 on average. Efficiency: how many times faster exits are than full depth, as a share of the layers saved. ONNX
-Runtime (its dynamic int8) and OpenVINO (int8 by NNCF's post-training quantisation), whole models, batches of eight
-sorted by length, are measured where they are installed.
+One thread, process time, ways take turns in random order, no batch comes twice; times of all rounds after those that
+warm up, together, as ratios to transformers' eager attention. Random weights; every row has bounds of its own that let
+it leave at a planned layer, 4 of 12 on average. Efficiency: how many times faster exits are than full depth, as a share
+of the layers saved. ONNX Runtime (its dynamic int8) and OpenVINO (int8 by NNCF's post-training quantisation), whole
+models, batches of eight sorted by length, are measured where they are installed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from paredown.system.machine import machine
 OUT = Path(__file__).with_name("cpu.json")
 CPU = torch.device("cpu")
 LAYERS, LEAVING = 12, 0.21
-WARM_UP = 5  # rounds: a runtime that is long at work has met most numbers of tokens
+WARM_UP = 20  # rounds: a runtime that is long at work has met most numbers of tokens
 ALONE = 5  # times as many rounds, where a round has one row
 GOLDEN = 0.618034  # its multiples are spread evenly
 CASES = {"1 x 128": (1, 128), "8 x 128": (8, 128), "SST-2 lengths, 32 rows": (32, None)}  # rows, tokens

@@ -47,11 +47,11 @@ class Certificate:
             raise BadSetting(f"this is no certificate: {error!r:.200}") from None
 
     def __str__(self) -> str:
-        most = f"at most {100 * self.bound:.3g}"
+        most, full = f"at most {100 * self.bound:.3g}", "full depth" if self.exact else "full depth in 32 bits"
         promised = {
-            "score": f"{self.metric} {most} points below full depth",
-            "error": f"error {most} points above full depth",
-            "disagreement": f"{most} % of the answers differ from full depth",
+            "score": f"{self.metric} {most} points below {full}",
+            "error": f"error {most} points above {full}",
+            "disagreement": f"{most} % of the answers differ from {full}",
         }
         sure = "on average" if self.confidence is None else f"with {100 * self.confidence:g} % confidence"
         return f"{promised.get(self.risk, self.risk)}, {sure} ({self.units:,} units, {self.date[:10]})"

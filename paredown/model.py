@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,6 +71,7 @@ class AdaptiveModel(ForPipelines, Network):
     def __init__(self, stock: PreTrainedModel, tokenizer: Any, kind: Kind, plan: Plan | None = None):
         super().__init__(stock, kind)
         self.tokenizer, self.plan = tokenizer, plan or Plan()
+        self._runtime: Any = None
         self._executor: Any = None
         self.scores: dict[str, Any] | None = None  # the dev metric after each layer, as training last saw it
         self.reading = Reading()  # how training read its rows
@@ -155,6 +157,14 @@ class AdaptiveModel(ForPipelines, Network):
             self._changed = "its weights are not those that were certified"
 
     @property
+    def certified_runtime(self) -> str | None:
+        """The runtime that the plan is certified with, where that answers otherwise than the encoder; else None."""
+        known = self._certificate
+        if known is None or known.exact or known.plan != self.plan or self._changed is not None:
+            return None
+        return known.runtime
+
+    @property
     def void(self) -> str | None:
         """Why its certificate no longer holds; None where it does, or there is none."""
         known = self._certificate
@@ -213,9 +223,28 @@ class AdaptiveModel(ForPipelines, Network):
         return self._executor
 
     def use(self, runtime: Any = "auto") -> AdaptiveModel:
-        """Choose what runs the layers in inference: auto, reference (the encoder's own, as transformers runs them),
-        packed (faster, the same to some 1e-5), …; BadSetting where it cannot."""
-        self._executor = runtimes.of(runtime).start(self)
+        """Choose what runs the layers in inference: reference (the encoder's own, as transformers runs them), packed
+        (faster, the same to some 1e-5), int8, …; auto: the one that the certificate is of, else the fastest that
+        answers the same. BadSetting where it cannot."""
+        self._runtime = runtimes.of(runtime)
+        self._executor = self._runtime.start(self)
+        return self
+
+    @contextmanager
+    def keeping_runtime(self) -> Iterator[None]:
+        """What runs the layers may change meanwhile."""
+        before = self._runtime, self.executor, self.backend
+        try:
+            yield
+        finally:
+            self._runtime, self._executor, self.backend = before
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        """Moves or casts the weights. A runtime that only some devices and types have is started there again."""
+        before = self.device, self.dtype
+        super()._apply(*args, **kwargs)
+        if self._executor is not None and not self._executor.exact and before != (self.device, self.dtype):
+            self.use(self._runtime)
         return self
 
     def check_mode(self) -> None:

@@ -48,6 +48,7 @@ class Ground:
     """All that was recorded of the same units."""
 
     records: dict[Plan, tuple[Record, Bill]]  # full depth first
+    exact: Record | None = None  # full depth, as the encoder itself answers; None: as that record does
 
     @classmethod
     def record(cls, model: AdaptiveModel, rows: Sequence[Encoded], plans: Sequence[Plan], batch_size: int) -> Ground:
@@ -56,7 +57,10 @@ class Ground:
             seen = record(model, rows, batch_size, plan, hashed=index == 0)
             seen.check_finite()
             found[plan] = seen, Bill(seen, Cost.of(model, plan))
-        return cls(found)
+        if model.executor.exact:
+            return cls(found)
+        with model.keeping_runtime():
+            return cls(found, record(model.use("exact"), rows, batch_size, plans[0], hashed=False))
 
     @property
     def full(self) -> Record:
@@ -68,7 +72,8 @@ class Ground:
 
     def judged(self, risk: Risk) -> dict[Plan, Judged]:
         """By the plan that was recorded."""
-        return {plan: Judged(seen, bill, risk, self.full) for plan, (seen, bill) in self.records.items()}
+        full = self.exact or self.full
+        return {plan: Judged(seen, bill, risk, full) for plan, (seen, bill) in self.records.items()}
 
 
 def candidates(judged: Judged, rules: Any, units: np.ndarray, per_layer: bool, own: Any = None) -> list[list[Any]]:

@@ -121,7 +121,11 @@ Dtype = Annotated[
 ]
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 Runtime = Annotated[
-    str, Option(help="Layers run as they are (reference) or without padding (packed); auto: packed where it can.")
+    str,
+    Option(
+        help="Layers run as they are (reference), without padding (packed) or in int8; exact: packed where it can; auto: "
+        "as the plan was certified, else exact."
+    ),
 ]
 
 # What is judged

@@ -42,11 +42,13 @@ Layout = Mapping[str, tuple[torch.dtype, tuple[int, ...]]]  # type and shape by 
 
 
 def hashes_of(model: AdaptiveModel, rows: Sequence[Encoded], plan: Plan) -> dict[str, str]:
-    """What was recorded: sha256 of the data, the model and the plan."""
+    """What was recorded: sha256 of the data, the model and the plan, with the runtime where that answers otherwise."""
+    executor = model.executor
+    way = plan.to_json() if executor.exact else [plan.to_json(), executor.name]
     return {
         "data": _hash_of_rows(rows, model.kind.windowed),
         "model": model.fingerprint(),
-        "plan": hashlib.sha256(_canonical(plan.to_json())).hexdigest(),
+        "plan": hashlib.sha256(_canonical(way)).hexdigest(),
     }
 
 

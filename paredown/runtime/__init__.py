@@ -13,7 +13,7 @@ from paredown.runtime.packed import Packed
 if TYPE_CHECKING:
     from paredown.model import AdaptiveModel
 
-__all__ = ["AutoRuntime", "Executor", "Int8Runtime", "PackedRuntime", "ReferenceRuntime"]
+__all__ = ["AutoRuntime", "ExactRuntime", "Executor", "Int8Runtime", "PackedRuntime", "ReferenceRuntime"]
 
 
 @runtimes.register("reference")
@@ -50,9 +50,9 @@ class Int8Runtime:
         return Executor(model, self.name, packed=True, exact=False)  # type: ignore[attr-defined]
 
 
-@runtimes.register("auto")
+@runtimes.register("exact")
 @dataclass(frozen=True)
-class AutoRuntime:
+class ExactRuntime:
     """Packed where the family is known, else the reference."""
 
     def start(self, model: AdaptiveModel) -> Executor:
@@ -62,3 +62,21 @@ class AutoRuntime:
             executor = ReferenceRuntime().start(model)
             executor.reason = str(error)
             return executor
+
+
+@runtimes.register("auto")
+@dataclass(frozen=True)
+class AutoRuntime:
+    """The one that the model's certificate is of, where it runs here; else an exact one."""
+
+    def start(self, model: AdaptiveModel) -> Executor:
+        name = model.certified_runtime
+        if name is None:
+            return ExactRuntime().start(model)
+        try:
+            executor: Executor = runtimes.make(name).start(model)
+            executor.reason = "its plan was certified with it"
+        except BadSetting as error:
+            executor = ExactRuntime().start(model)
+            executor.reason = str(error)
+        return executor

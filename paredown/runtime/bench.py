@@ -7,8 +7,7 @@ accuracy: beside it stands how many answers are those of transformers and, where
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -123,7 +122,7 @@ class Bench:
         self.ways: dict[str, Way] = {}
         self._warm = list(calibration[:ROUND])
         self._kernel: str | None = None  # of our int8
-        with _as_it_was(model):
+        with model.keeping_runtime():
             for rival in self.rivals:
                 way = self.ways[rival.name] = Way(rival.name, why_not=rival.why_not(model.device) or "")
                 if not way.why_not:
@@ -149,7 +148,7 @@ class Bench:
 
     def run(self, course: Course, cpu_time: bool = False) -> dict[str, dict[str, Any]]:
         """The facts of every way that could be measured, by its name."""
-        with _as_it_was(self.model):
+        with self.model.keeping_runtime():
             able = {way.name: way for way in self.ways.values() if way.answer is not None}
             for way in able.values():
                 for batch in course.warm:
@@ -261,12 +260,3 @@ def _with_efficiency(
 
 def _batches(rows: Sequence[Encoded], size: int) -> list[Batch]:
     return [rows[at : at + size] for at in range(0, len(rows), size)]
-
-
-@contextmanager
-def _as_it_was(model: AdaptiveModel) -> Iterator[None]:
-    executor, backend = model.executor, model.backend
-    try:
-        yield
-    finally:
-        model._executor, model.backend = executor, backend

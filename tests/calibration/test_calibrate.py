@@ -15,8 +15,10 @@ from paredown import AdaptiveModel, Plan
 from paredown.bundle import save_plan
 from paredown.calibration import Calibrated, Certificate, Promise, calibrate
 from paredown.calibration.calibrating import halves
+from paredown.calibration.candidates import Ground
+from paredown.calibration.losses import Risk
 from paredown.errors import BadBundle, BadInput, BadSetting, CannotPromise
-from paredown.evaluation import worth
+from paredown.evaluation import metric_for, worth
 from paredown.registry import answers
 from tests.evaluation.made import encoded
 from tests.families import adaptive
@@ -208,3 +210,46 @@ def test_a_broken_certificate_is_a_broken_bundle(certified: tuple[AdaptiveModel,
     (folder / "paredown.json").write_text(_sealed(facts))
     with pytest.raises(BadBundle, match="no certificate"):
         AdaptiveModel.from_pretrained(folder)
+
+
+# A runtime that is near, not the same
+
+
+@pytest.fixture
+def eight_bits(certified: tuple[AdaptiveModel, Path]) -> tuple[AdaptiveModel, Path]:
+    """A bundle whose plan is certified with int8."""
+    model, folder = certified
+    done = calibrated(model.eval().use("int8"), made("single_label")[1])
+    save_plan(folder, done.plan, done.certificate)
+    return AdaptiveModel.from_pretrained(folder), folder
+
+
+def test_losses_of_int8_are_measured_against_the_encoder_itself() -> None:
+    """Else a promise would leave out what eight bits lose."""
+    model, rows = made("single_label")
+    plans = [Plan(), Plan(reduce="attention:0.5")]
+    exact = Ground.record(model.eval(), rows, plans[:1], 64).full.logits[4]
+    ground = Ground.record(model.use("int8"), rows, plans, 64)
+    assert model.executor.name == "int8" and ground.exact is not None
+    assert (ground.exact.logits[4] - exact).abs().max() <= 1e-5 < (ground.full.logits[4] - exact).abs().max()
+    judged = ground.judged(Risk("disagreement", metric_for(model.kind)))
+    assert all(its.full is ground.exact for its in judged.values()) and len(judged) == 2
+
+
+def test_a_bundle_runs_as_it_was_certified(eight_bits: tuple[AdaptiveModel, Path]) -> None:
+    model, folder = eight_bits
+    assert model.executor.name == "int8" and model.executor.reason == "its plan was certified with it"
+    assert "full depth in 32 bits" in str(model.certificate)
+    packed = AdaptiveModel.from_pretrained(folder, runtime="packed")
+    assert packed.certificate is None and "certified with the runtime int8" in str(packed.void)
+    save_plan(folder, Plan())
+    assert AdaptiveModel.from_pretrained(folder).executor.name == "packed", "another plan has no certificate"
+
+
+def test_where_int8_cannot_follow_another_runtime_answers(eight_bits: tuple[AdaptiveModel, Path]) -> None:
+    model, _ = eight_bits
+    model.double()
+    assert model.executor.name == "packed" and "float32" in model.executor.reason and model.certificate is None
+    model.float()
+    with pytest.raises(BadSetting, match="weights in float32"):
+        model.use("int8").double()
