@@ -7,7 +7,8 @@ its own and adds to gradients that all graphs share. Random numbers follow the s
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from paredown.methods._stage import Stage
 from paredown.model import AdaptiveModel
 from paredown.system.memory import is_out_of_memory
+from paredown.training.halves import Halves, widened
 
 Batch = dict[str, Tensor]
 MOST = 64  # graphs; batches of further shapes run as they are
@@ -36,8 +38,17 @@ class StepGraph:
 
 
 class StepGraphs:
-    def __init__(self, parameters: Iterable[nn.Parameter], loss: Callable[[Batch, int], Tensor], device: torch.device):
-        self.parameters, self._loss, self.device = list(parameters), loss, device
+    """`halves`: what linear maps compute with, where that is not what is trained."""
+
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter],
+        loss: Callable[[Batch, int], Tensor],
+        device: torch.device,
+        halves: Halves | None = None,
+    ):
+        self.parameters, self._loss, self.device, self.halves = list(parameters), loss, device, halves
+        self.half = {} if halves is None else halves.trained(self.parameters)
         self.share, self.loss = torch.zeros((), device=device), torch.zeros((), device=device)
         self.failed = False
         self.clear()
@@ -83,21 +94,31 @@ class StepGraphs:
         """A graph that reads this batch."""
         # An encoder leaves its mask out when it sees that nothing is padded, which it cannot see while it is captured.
         batch["attention_mask"][0, -1] = 0
-        found = self._aside(lambda: self._differentiated(batch, number)[1])
-        touched = [parameter for parameter, its in zip(self.parameters, found, strict=True) if its is not None]
-        del found
-        gradients = {one: self.gradients.setdefault(one, torch.zeros_like(one)) for one in touched}
+        touched = {one for part in self._aside(lambda: self._differentiated(batch, number)[1]) for one in part}
+        gradients = {
+            one: self.gradients.setdefault(one, torch.zeros_like(one)) for one in self.parameters if one in touched
+        }
 
         def work() -> None:
             loss, found = self._differentiated(batch, number)
-            torch._foreach_add_(list(gradients.values()), [one for one in found if one is not None])
+            for part in found:
+                if part:
+                    torch._foreach_add_([gradients[one] for one in part], list(part.values()))
             self.loss.copy_(loss)
 
         return StepGraph(self._record(work), batch, gradients)
 
-    def _differentiated(self, batch: Batch, number: int) -> tuple[Tensor, Sequence[Tensor | None]]:
-        loss = self._loss(batch, number) * self.share
-        return loss.detach(), torch.autograd.grad(loss, self.parameters, allow_unused=True)
+    def _differentiated(self, batch: Batch, number: int) -> tuple[Tensor, list[dict[nn.Parameter, Tensor]]]:
+        """The loss, and the gradients there are of weights as they are read in 32 bits, and in 16."""
+        if self.halves is not None:
+            self.halves.refresh()
+        with self.halves or nullcontext():
+            loss = self._loss(batch, number) * self.share
+        whole, half = self.parameters, list(self.half)
+        found = torch.autograd.grad(loss, [*whole, *self.half.values()], allow_unused=True)
+        own = {one: its for one, its in zip(whole, found, strict=False) if its is not None}
+        cast = {one: its for one, its in zip(half, found[len(whole) :], strict=True) if its is not None}
+        return loss.detach(), [own, dict(zip(cast, widened(list(cast.values())), strict=True))]
 
     # The device's part
 

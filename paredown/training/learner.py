@@ -22,6 +22,7 @@ from paredown.training.cpu import CpuTraining
 from paredown.training.feed import Feed
 from paredown.training.graphs import StepGraphs, fits
 from paredown.training.guard import freeze, seed_everything, seed_from
+from paredown.training.halves import Halves
 from paredown.training.processes import Processes
 
 DTYPES = {"no": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -36,7 +37,7 @@ class Taken:
     rows: list[int]
     loss: Tensor | float
     norm: Tensor  # of the gradients
-    size: Tensor | None = None  # a norm of the weights and the optimizer's memory after it
+    sound: Tensor | None = None  # whether the weights and the optimizer's memory are finite after it
 
 
 class Learner:
@@ -81,7 +82,8 @@ class Learner:
             self.ways = CpuTraining()  # layers that run again on the way back would do so without it
         self.graphs: StepGraphs | None = None
         if graphs and not waits and fits(model, stage):
-            self.graphs = StepGraphs(self.trained.values(), self._loss, processes.device)
+            halves = None if self.dtype is None else Halves(model, self.dtype)
+            self.graphs = StepGraphs(self.trained.values(), self._loss, processes.device, halves)
 
     def _adamw(self) -> torch.optim.AdamW:
         groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
@@ -115,7 +117,7 @@ class Learner:
             self.optimizer.found_inf = self.refused.float()  # type: ignore[attr-defined]
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        self._note_size(taken)
+        taken.sound = self._sound()
         self._unread.append(taken)
 
     def losses(self) -> list[float]:
@@ -208,17 +210,23 @@ class Learner:
         raise NonFiniteLoss(f"{self._at(number)}: {what}; {rows}{cause}. The last checkpoint is intact")
 
     @torch.no_grad()
-    def _note_size(self, taken: Taken) -> None:
+    def _sound(self) -> Tensor:
+        """Whether the weights and the optimizer's memory are finite; updates that do not wait are refused from then on
+        where they are not."""
         moments = [value for its in self.optimizer.state.values() for what, value in its.items() if what != "step"]
-        # What is refused must not be finite; the usual norm may overflow, but takes a tenth of the time on a CPU.
-        order = 2.0 if self.refused is None else math.inf
-        taken.size = torch.nn.utils.get_total_norm([*self.trained.values(), *moments], order)
-        if self.refused is not None:
-            self.refused |= ~taken.size.isfinite()
+        values = [*self.trained.values(), *moments]
+        if self.refused is None:
+            return torch.nn.utils.get_total_norm(values).isfinite()
+        # A norm may overflow, and one that cannot is a kernel for every tensor; this one looks at all of them at once,
+        # and multiplies by 1.
+        found, one = (torch.full((), value, device=self.processes.device) for value in (0.0, 1.0))
+        torch._amp_foreach_non_finite_check_and_unscale_(values, found, one)
+        self.refused |= found.bool()
+        return found == 0
 
     def _check_weights(self, taken: Taken) -> None:
         """Stop at the step that spoilt a weight or the optimizer's memory, before anybody reads or saves them."""
-        if taken.size is None or bool(taken.size.isfinite()):
+        if taken.sound is None or bool(taken.sound):
             return
         if broken := non_finite({**self.trained, **self.state()}):
             raise NonFiniteWeights(f"{self._at(taken.number)}: after the step {broken}. The last checkpoint is intact")

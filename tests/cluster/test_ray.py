@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import socket
@@ -22,12 +23,13 @@ from paredown.cli import _predicting, main
 from paredown.cli._outgoing import Done, progress_of, shards_of
 from paredown.cli._shards import Shards
 from paredown.cluster import Shard, Workers, predict, session
-from paredown.cluster.session import reach
+from paredown.cluster.session import LOOPBACK, reach
 from paredown.errors import BadInput, BadSetting, ClusterFailed
 from tests.cli.running import records
 from tests.conftest import WORDS
 from tests.families import adaptive
 
+os.environ.update(LOOPBACK)  # read when Ray is imported, which the test of any address may do first
 ROWS, SIZE = 1000, 32  # of the input, of a shard
 ON_RAY = ("--ray", "local", "--workers", "1")
 

@@ -161,7 +161,7 @@ def test_train_then_evaluate(tmp_path: Path) -> None:
     model, dev = marked_model(head=None, num_hidden_layers=2), made_choices(40, 1, seed=1)
     before = accuracy(dev, model.predict(dev))
     joint = "joint:epochs=10,lr=5e-3,head=linear"
-    train(model, joint, made_choices(160, 1), dev, output=tmp_path, batch_size=8, progress=False)
+    train(model, joint, made_choices(240, 1), dev, output=tmp_path, batch_size=8, progress=False)
     model = AdaptiveModel.from_pretrained(tmp_path / "model")
     after = accuracy(dev, model.predict(dev, Plan()))
     assert after > 0.9 > 0.7 > before
