@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,9 @@ def main(words: list[str] | None = None) -> int:
 
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", default=[], help="names or patterns of experiments; default: all")
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="names or patterns of experiments, the first ones first; default: all"
+    )
     parser.add_argument("--list", action="store_true", help="the experiments, and nothing else")
     parser.add_argument("--weights", type=Path, default=Path("inputs/weights"), help="folder of the encoders' folders")
     parser.add_argument("--data", type=Path, default=Path("inputs/data"), help="folder of the data sets' folders")
@@ -97,7 +100,8 @@ def facts(experiment: Experiment, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def todo(wanted: list[Job], files: dict[str, Results], args: argparse.Namespace) -> list[Job]:
-    """The runs that are missing, and those whose models they go on from where these are gone; long ones first."""
+    """The runs that are missing, and those whose models they go on from where these are gone: experiments in the order
+    of the patterns that name them, long runs first."""
     missing: dict[Job, None] = {}
     for job in wanted:
         if args.recipes and job.recipe.label not in args.recipes:
@@ -110,11 +114,12 @@ def todo(wanted: list[Job], files: dict[str, Results], args: argparse.Namespace)
             missing[before] = None
             before = before.start
 
-    def length(job: Job) -> float:
+    def turn(job: Job) -> tuple[int, float]:
         its, wide = SETS[job.experiment.rows], 4 if "base" in job.experiment.encoder else 1
-        return its.train * its.max_length * wide * chain(job.experiment, job.recipe)
+        named = next((at for at, pattern in enumerate(args.only) if fnmatchcase(job.experiment.name, pattern)), 0)
+        return named, -its.train * its.max_length * wide * chain(job.experiment, job.recipe)
 
-    return sorted(missing, key=length, reverse=True)
+    return sorted(missing, key=turn)
 
 
 def chain(experiment: Experiment, recipe: Recipe) -> int:
