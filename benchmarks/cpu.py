@@ -38,6 +38,7 @@ from paredown.runtime.rivals._rival import Run
 from paredown.runtime.rivals.onnx import ONNX_INT8
 from paredown.runtime.rivals.openvino import OPENVINO_INT8
 from paredown.runtime.runner import Runner
+from paredown.runtime.watching import ranges_in
 from paredown.system.machine import machine
 
 OUT = Path(__file__).with_name("cpu.json")
@@ -87,8 +88,8 @@ class Ways:
         self.model = AdaptiveModel(self.sdpa, None, answers.make("single_label"))
         self.model.grow_heads("pooler")
         self.model.eval()
-        int8, fixed = Int8(self.model.walk, kernel=kernel), Int8(self.model.walk, kernel=kernel)
-        fixed.calibrate([batch(32, None, 99)])
+        int8 = Int8(self.model.walk, kernel=kernel)
+        fixed = Int8(self.model.walk, ranges_in(self.model.walk, [batch(32, None, 99)]), kernel)
         self.kernel = str(int8.kernel and int8.kernel.name)
         self.backends: dict[str, Any] = {
             "packed fp32": Packed(self.model.walk),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from paredown.answers import Encoded, Kind, Prediction
     from paredown.encoders.output import AdaptiveOutput
+    from paredown.ranges import Ranges
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class AdaptiveModel(ForPipelines, Network):
         self._executor: Any = None
         self.scores: dict[str, Any] | None = None  # the dev metric after each layer, as training last saw it
         self.reading = Reading()  # how training read its rows
+        self.ranges: Ranges | None = None  # of what its linear maps meet, as training rows showed them; for eight bits
         self._certificate: Certificate | None = None
         self._changed: str | None = None  # why the certificate is not of these weights
         self.other_sections: dict[str, Any] = {}  # unknown sections of its bundle; saved again as they were
@@ -131,9 +133,11 @@ class AdaptiveModel(ForPipelines, Network):
         return nn.ModuleList([self.walk.layers[layer], *beside])
 
     def fingerprint(self) -> str:
-        """The sha256 of all weights, and of what gives them their meaning."""
+        """The sha256 of all weights, and of what gives them their meaning, in eight bits too."""
         head = None if self.head is None else heads.to_json(self.head)
         meaning = [self.walk.family, answers.to_json(self.kind), head]
+        if self.ranges is not None:
+            meaning.append(self.ranges.to_json())
         digest = hashlib.sha256(json.dumps(meaning, sort_keys=True).encode())
         for name, value in self.named_parameters():
             if name.startswith("companions."):  # they only serve training

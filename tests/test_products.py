@@ -132,4 +132,4 @@ def test_parts_have_few_sizes_and_lose_nothing() -> None:
 def test_numbers_of_tokens_are_few_and_hardly_larger() -> None:
     assert [rounded(tokens) for tokens in range(EXACT + 1)] == list(range(EXACT + 1))
     assert all(tokens <= rounded(tokens) <= tokens * 17 / 16 + 1 for tokens in range(1, PART + 1))
-    assert rounded(PART) == PART and len({rounded(tokens) for tokens in range(1, PART + 1)}) < 120
+    assert rounded(PART) == PART and len({rounded(tokens) for tokens in range(1, PART + 1)}) < 140

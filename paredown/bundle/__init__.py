@@ -44,6 +44,7 @@ from paredown.encoders.pretrained import (
 from paredown.errors import BadBundle, BadSetting, ParedownError
 from paredown.model import AdaptiveModel, Reading
 from paredown.plan import Plan
+from paredown.ranges import Ranges
 from paredown.registry import answers, heads
 from paredown.system.saving import staged
 
@@ -191,6 +192,7 @@ def _sections(model: AdaptiveModel) -> dict[str, Any]:
         "plan": model.plan.to_json(),
         "reading": model.reading.to_json(),
         "scores": model.scores,
+        "ranges": None if model.ranges is None else model.ranges.to_json(),
         "certificate": None if model.certificate is None else model.certificate.to_json(),
     }
 
@@ -219,6 +221,8 @@ def _restore(model: AdaptiveModel, description: Description, whole: bool) -> Non
         if whole:
             model.scores, model.reading = description["scores"], Reading.from_json(description["reading"])
             model.other_sections = description.unknown
+            if (ranges := description["ranges"]) is not None:
+                model.ranges = Ranges.from_json(ranges)
             if (certified := description["certificate"]) is not None:
                 model.certificate = Certificate.from_json(certified)
         model.route(model.plan)

@@ -29,6 +29,7 @@ ABSENT: dict[str, Any] = {
     "plan": {},
     "reading": {},
     "scores": None,
+    "ranges": None,  # of what linear maps meet
     "certificate": None,  # what is promised of the plan
 }
 REQUIRED = ("format", "answer", "sha256")

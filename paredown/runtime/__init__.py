@@ -9,11 +9,20 @@ from paredown.errors import BadSetting
 from paredown.registry import runtimes
 from paredown.runtime.executor import Executor
 from paredown.runtime.packed import Packed
+from paredown.runtime.watching import learn_ranges
 
 if TYPE_CHECKING:
     from paredown.model import AdaptiveModel
 
-__all__ = ["AutoRuntime", "ExactRuntime", "Executor", "Int8Runtime", "PackedRuntime", "ReferenceRuntime"]
+__all__ = [
+    "AutoRuntime",
+    "ExactRuntime",
+    "Executor",
+    "Int8Runtime",
+    "PackedRuntime",
+    "ReferenceRuntime",
+    "learn_ranges",
+]
 
 
 @runtimes.register("reference")
@@ -46,7 +55,7 @@ class Int8Runtime:
     def start(self, model: AdaptiveModel) -> Executor:
         from paredown.runtime.int8 import Int8
 
-        model.backend = Int8(model.walk, kernel=self.kernel)
+        model.backend = Int8(model.walk, model.ranges, self.kernel)
         return Executor(model, self.name, packed=True, exact=False)  # type: ignore[attr-defined]
 
 

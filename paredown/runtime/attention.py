@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from paredown.runtime.half_attention import LONG, attend_in_half
+from paredown.runtime.half_attention import LONG, Way
 
 if TYPE_CHECKING:
     from paredown.runtime.packed_state import Packing
@@ -63,10 +63,10 @@ def attend(
     queries: Packing,
     keys: Packing,
     bias: Bias | None = None,
-    half: bool = False,
+    half: Way | None = None,
 ) -> Tensor:
-    """[queries, attention heads, width] of what each query finds among the keys of its row. `half`: a CPU may compute
-    long rows in bfloat16."""
+    """[queries, attention heads, width] of what each query finds among the keys of its row. `half`: how a CPU computes
+    long rows in bfloat16; then answers have 32 bits, whatever was asked in."""
     if query.is_cuda:
         window = None if bias is None else bias.distances.window
         if query.dtype in HALF and (bias is None or (bias.whole and window is not None)):
@@ -76,18 +76,14 @@ def attend(
                 return attend_rows(query, key, value, queries, keys)
             return _varlen(query, key, value, queries, keys, window)
         return _padded(query, key, value, queries, keys, bias)
-    mixed = torch.empty(query.shape, dtype=query.dtype)
+    mixed = torch.empty(query.shape, dtype=query.dtype if half is None else torch.float32)
     for asking, among, added in _runs(queries, keys, bias):
-        found, sought, keyed, valued = (
-            _rows(mixed, asking),
-            _rows(query, asking),
-            _rows(key, among),
-            _rows(value, among),
-        )
-        if half and sought.shape[2] >= LONG and added is None:
-            attend_in_half(sought, keyed, valued, found)
+        rows = _rows(query, asking), _rows(key, among), _rows(value, among)
+        if half is not None and among[-1] >= LONG and added is None:
+            found = half(*rows)
         else:
-            found.copy_(F.scaled_dot_product_attention(sought, keyed, valued, attn_mask=added))
+            found = F.scaled_dot_product_attention(*rows, attn_mask=added)
+        _rows(mixed, asking).copy_(found)
     return mixed
 
 

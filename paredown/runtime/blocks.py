@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from paredown.ranges import MAPS
 from paredown.runtime.attention import HALF, TRITON, Bias, Distances, attend, watch
+from paredown.runtime.half_attention import Way
 from paredown.runtime.packed_state import PackedState
 from paredown.runtime.parts import INNER, Map, in_parts
 from paredown.system.products import laid_out, onednn, suits
-
-MAPS = ("qkv", "output", "up", "down")  # the linear maps of a layer
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ class Block:
     heads: int
     distances: Distances | None
     feed_forward: FeedForward | Gated
-    half: bool = field(default=False, kw_only=True)  # whether a CPU may compute attention in bfloat16
+    half: Way | None = field(default=None, kw_only=True)  # how a CPU attends in bfloat16, where it does
 
     @property
     def maps(self) -> dict[str, Dense]:
@@ -97,8 +97,10 @@ class Block:
 
     def in_parts(self, rounds: bool, feed_forward: Map | None = None) -> Block:
         """The layer, a part of the tokens at a time, in numbers that come again if it `rounds` them. `feed_forward`: in
-        the place of its own."""
-        after: Any = in_parts(feed_forward or self.feed_forward, rounds, INNER)
+        the place of its own, with small tensors within."""
+        after: Any = (
+            in_parts(self.feed_forward, rounds, INNER) if feed_forward is None else in_parts(feed_forward, rounds)
+        )
         if not rounds:
             return replace(self, feed_forward=after)
         qkv, output = (in_parts(one, rounds) for one in (self.qkv, self.output))

@@ -9,17 +9,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers.activations import GELUActivation
 
-from paredown.runtime.parts import Map
-
-MIDDLE = 128  # the byte that stands for 0 where there are values on both sides
+from paredown.ranges import Range
+from paredown.runtime.parts import Map, rounded
 
 
 def narrow() -> bool:
@@ -44,45 +43,18 @@ class Weights:
         return cls(values, scale, None if bias is None else bias.detach().clone())
 
 
-@dataclass(frozen=True)
-class Range:
-    """What the inputs of a linear map lie in; those beyond are clipped."""
-
-    low: float
-    high: float
-
-    @cached_property
-    def scale(self) -> float:
-        return max(max(self.high, 0.0) - min(self.low, 0.0), 1e-6) / 255
-
-    @cached_property
-    def zero(self) -> int:
-        """The byte that stands for 0."""
-        return round(-min(self.low, 0.0) / self.scale)
-
-    def bytes_of(self, values: Tensor) -> Tensor:
-        shift = torch.tensor(self.zero + 0.5)  # a conversion to bytes rounds down
-        return torch.add(shift, values, alpha=1 / self.scale).clamp_(0, 255).to(torch.uint8)
-
-
 class Kernel:
     """How linear maps are computed."""
 
     name: ClassVar[str]
-    rounds: ClassVar[bool] = False  # whether few numbers of tokens should occur, since a new one costs time
 
     def objection(self) -> str | None:
         """Why it cannot be used here; None where it can."""
         raise NotImplementedError
 
-    def linear(self, weights: Weights, inputs: Range) -> Map:
+    def linear(self, weights: Weights, inputs: Range, half: bool = False) -> Map:
+        """`half`: for who reads answers in bfloat16; they may have 32 bits nevertheless."""
         raise NotImplementedError
-
-    def of_steps(self, weights: Weights, zero: int) -> Map:
-        """A linear map of bytes, of which `zero` stands for 0 and the next one for 1. They are given by values around
-        -128 to 127, counted from the middle byte, which are rounded and overwritten."""
-        function, apart = self.linear(weights, Range(float(-zero), float(255 - zero))), MIDDLE - zero
-        return lambda values: function(values.add_(apart) if apart else values)
 
     def fused(self, up: Weights, activation: Map, down: Weights, inputs: Range, between: Range) -> Map | None:
         """A feed-forward whose inner values are never more than bytes; None where it is best computed in two."""
@@ -97,7 +69,7 @@ class Fbgemm(Kernel):
         named = hasattr(torch.ops.quantized, "linear_with_input_q_dq_qweight_dq_output_fp32")
         return None if known and named else "this torch comes without FBGEMM"
 
-    def linear(self, weights: Weights, inputs: Range) -> Map:
+    def linear(self, weights: Weights, inputs: Range, half: bool = False) -> Map:
         compute = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
         packed, scale, zero = self._packed(weights), inputs.scale, inputs.zero
         return lambda hidden: compute(hidden, scale, zero, packed)
@@ -116,21 +88,18 @@ class Fbgemm(Kernel):
 
 
 class OneDnn(Kernel):
-    """Makes a kernel for every new number of tokens, and keeps it."""
+    """Makes a kernel for every new number of tokens and forgets those of long ago, so numbers are rounded up."""
 
-    name, rounds = "onednn", True
+    name = "onednn"
 
     def objection(self) -> str | None:
         known = torch.backends.mkldnn.is_available() and hasattr(torch.ops.onednn, "qlinear_pointwise")
         return None if known else "this torch comes without oneDNN"
 
-    def linear(self, weights: Weights, inputs: Range) -> Map:
+    def linear(self, weights: Weights, inputs: Range, half: bool = False) -> Map:
         compute = self._pointwise(weights, inputs)
-        return lambda hidden: compute(inputs.bytes_of(hidden), 1.0, 0, torch.float32, "none", [], "")
-
-    def of_steps(self, weights: Weights, zero: int) -> Map:
-        compute = self._pointwise(weights, Range(float(-zero), float(255 - zero)))
-        return lambda values: compute(_bytes(values), 1.0, 0, torch.float32, "none", [], "")
+        found: tuple[Any, ...] = (1.0, 0, torch.bfloat16 if half else torch.float32, "none", [], "")
+        return lambda hidden: compute(_some_more(inputs.bytes_of(hidden)), *found)[: len(hidden)]
 
     def fused(self, up: Weights, activation: Map, down: Weights, inputs: Range, between: Range) -> Map | None:
         if not isinstance(activation, GELUActivation):
@@ -138,7 +107,7 @@ class OneDnn(Kernel):
         first, second = self._pointwise(up, inputs), self._pointwise(down, between)
         to_bytes: tuple[Any, ...] = (between.scale, between.zero, torch.uint8, "gelu", [], "none")
         to_floats: tuple[Any, ...] = (1.0, 0, torch.float32, "none", [], "")
-        return lambda hidden: second(first(inputs.bytes_of(hidden), *to_bytes), *to_floats)
+        return lambda hidden: second(first(_some_more(inputs.bytes_of(hidden)), *to_bytes), *to_floats)[: len(hidden)]
 
     def _pointwise(self, weights: Weights, inputs: Range) -> Callable[..., Tensor]:
         packed = torch.ops.onednn.qlinear_prepack(weights.values, None)
@@ -148,6 +117,11 @@ class OneDnn(Kernel):
         return lambda values, *after: compute(values, inputs.scale, inputs.zero, *of_weights, *after)
 
 
+def _some_more(values: Tensor) -> Tensor:
+    missing = rounded(len(values)) - len(values)
+    return F.pad(values, (0, 0, 0, missing)) if missing else values
+
+
 class OnnxRuntime(Kernel):
     name = "onnxruntime"
 
@@ -155,7 +129,7 @@ class OnnxRuntime(Kernel):
         missing = [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]
         return f"{' and '.join(missing)} is not installed" if missing else None
 
-    def linear(self, weights: Weights, inputs: Range) -> Map:
+    def linear(self, weights: Weights, inputs: Range, half: bool = False) -> Map:
         session = _session(weights, inputs)
         return lambda hidden: torch.from_numpy(session.run(None, {"hidden": hidden.numpy()})[0])
 
@@ -200,11 +174,12 @@ KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (Fbgemm(), OneDn
 # A scale for each token, where texts have not fixed one
 
 UNIT = Range(-128 / 127, 1.0)  # steps of 1 / 127 to both sides of 0
+SIGNED, UNSIGNED = Range(-128.0, 127.0), Range(0.0, 255.0)  # steps of 1
 
 
 def by_token(kernel: Kernel, weights: Weights) -> Map:
     """A linear map whose inputs are scaled token by token, where nobody has said what they lie in."""
-    plain = kernel.of_steps(Weights(weights.values, weights.scale, None), MIDDLE)
+    plain = kernel.linear(Weights(weights.values, weights.scale, None), SIGNED)
     bias = torch.zeros(len(weights.scale)) if weights.bias is None else weights.bias
 
     def apply(hidden: Tensor) -> Tensor:
@@ -220,19 +195,14 @@ def by_token_above(kernel: Kernel, weight: Tensor, bias: Tensor | None, low: flo
     """The same for inputs that are never below `low`: no step is spent on what cannot be, so 7 bits of input are as
     fine as 8 were, and the weights can have theirs."""
     weights, steps = Weights.of(weight, None, whole=True), 127 if narrow() else 255
-    plain = kernel.of_steps(weights, 0)
+    plain = kernel.linear(weights, UNSIGNED)
     constant = low * (weights.values.sum(1) * weights.scale)
     constant = constant if bias is None else constant + bias.detach()
 
     def apply(hidden: Tensor) -> Tensor:
         step = hidden.amax(-1, keepdim=True).sub_(low).div_(steps).clamp_(min=torch.finfo(hidden.dtype).tiny)
         per_step = step.reciprocal()
-        found = plain((hidden * per_step).sub_(per_step * low + MIDDLE))
+        found = plain(torch.addcmul(per_step * -low, hidden, per_step))
         return torch.addcmul(constant, found, step, out=found)
 
     return apply
-
-
-def _bytes(values: Tensor) -> Tensor:
-    """The byte nearest to each value, counted from the middle: no conversion is as fast as that to signed bytes."""
-    return values.round_().to(torch.int8).bitwise_xor_(-128).view(torch.uint8)

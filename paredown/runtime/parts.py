@@ -10,7 +10,7 @@ from torch import Tensor
 
 Map = Callable[[Tensor], Tensor]
 
-PART = 1024  # tokens of one call
+PART = 2048  # tokens of one call
 INNER = 256  # of one with large tensors within: they stay in the cache, and their memory is not asked for anew
 EXACT = 32  # so many tokens or fewer are not rounded up
 

@@ -17,6 +17,7 @@ from paredown.methods._stage import Method, Stage
 from paredown.model import AdaptiveModel, Reading
 from paredown.plan import Plan
 from paredown.registry import methods as method_registry
+from paredown.runtime.watching import learn_ranges
 from paredown.system.saving import saving, write_json
 from paredown.system.signals import Signals
 from paredown.training.batches import Batches, Data, lengths
@@ -133,7 +134,8 @@ class Run:
         """Run all stages, then save the bundle with the plan that the methods propose."""
         found = self._found(resume)
         first = 0 if found is None else found.state()["stage"]
-        self.model.scores = self.model.certificate = None  # those of an earlier run say nothing of this one
+        # Those of an earlier run say nothing of this one.
+        self.model.scores = self.model.certificate = self.model.ranges = None
         self.processes.start_trackers(self.facts)
         self.model.to(self.processes.device)
         self.dev = DevRows(self.model, self.data.dev, self.metric, self.ways.dev_batch)
@@ -381,9 +383,11 @@ class Run:
         if self.data.dev:
             self._conclude()
         self._write_report()
+        self.model.eval()
+        self.model.ranges = learn_ranges(self.model, self.data.train)
         if self.processes.writes:
             with saving(self.output / "model"):
-                self.model.eval().save_pretrained(self.output / "model", self.settings.save_dtype)
+                self.model.save_pretrained(self.output / "model", self.settings.save_dtype)
         self.processes.wait()
 
     def _conclude(self) -> None:

@@ -14,13 +14,15 @@ from transformers.activations import GELUActivation
 from paredown.errors import BadSetting
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
+from paredown.ranges import Inputs, Range, Ranges
 from paredown.runtime import half_attention, int8_choice
 from paredown.runtime.blocks import BLOCKS
-from paredown.runtime.half_attention import LONG, attend_in_half
-from paredown.runtime.int8 import Calibration, Inputs, Int8
-from paredown.runtime.int8_kernels import KERNELS, UNIT, Range, Weights, by_token, by_token_above
+from paredown.runtime.half_attention import LONG, WAYS
+from paredown.runtime.int8 import Int8
+from paredown.runtime.int8_kernels import KERNELS, UNIT, Weights, by_token, by_token_above
 from paredown.runtime.pools import Pools
 from paredown.runtime.runner import Runner
+from paredown.runtime.watching import ranges_in
 from paredown.system.measured import measure
 from tests.families import adaptive, batch
 
@@ -37,9 +39,9 @@ def made(family: str = "bert", **changes: Any) -> AdaptiveModel:
 
 
 def eight(model: AdaptiveModel, calibrated: bool, kernel: str = USABLE[0] if USABLE else "") -> Int8:
-    backend: Any = model.use(f"int8:{kernel}").backend
     if calibrated:
-        backend.calibrate([batch(99, [11, 6, 14], seed=1), batch(99, [4, 12], seed=2)])
+        model.ranges = ranges_in(model.walk, [batch(99, [11, 6, 14], seed=1), batch(99, [4, 12], seed=2)])
+    backend: Any = model.use(f"int8:{kernel}").backend
     return backend
 
 
@@ -159,7 +161,7 @@ def test_inputs_that_are_never_below_a_bound_are_finer(kernel: str) -> None:
     assert (by_token_above(KERNELS[kernel], ones, None, 0.0)(full) - 256 * 5).abs().max() < 1.0
 
 
-# Calibration
+# Ranges
 
 
 def test_outliers_do_not_take_the_precision_of_others() -> None:
@@ -170,32 +172,32 @@ def test_outliers_do_not_take_the_precision_of_others() -> None:
         layer.intermediate.dense.weight[:, 5] /= 1000
     wanted = model.use("packed").answer(inputs, Plan()).logits
     backend = eight(model, True)
-    assert list(backend.calibration.layers[0]["up"].outliers) == [5]
+    assert list(backend.ranges.layers[0]["up"].outliers) == [5]
     with_care = (model.answer(inputs, Plan()).logits - wanted).abs().max()
     careless = {
         number: {name: Inputs(one.low, one.high, float("inf")) for name, one in maps.items()}
-        for number, maps in backend.calibration.layers.items()
+        for number, maps in backend.ranges.layers.items()
     }
-    model.backend = Int8(model.walk, Calibration(careless), USABLE[0])
+    model.backend = Int8(model.walk, Ranges(careless), USABLE[0])
     assert with_care < (model.answer(inputs, Plan()).logits - wanted).abs().max()
 
 
-def test_a_calibration_is_kept_as_json() -> None:
+def test_ranges_are_kept_as_json() -> None:
     model, inputs = made(), batch(99, LENGTHS)
     backend = eight(model, True)
     wanted = model.answer(inputs, Plan()).logits
-    kept = Calibration.from_json(json.loads(json.dumps(backend.calibration.to_json())))
-    assert kept == backend.calibration
+    kept = Ranges.from_json(json.loads(json.dumps(backend.ranges.to_json())))
+    assert kept == backend.ranges
     model.backend = Int8(model.walk, kept, USABLE[0])
     assert torch.equal(model.answer(inputs, Plan()).logits, wanted)
     for wrong in ({"0": {"qkv": {}}}, {"x": {}}, {"0": 3}, 7):
-        with pytest.raises(BadSetting, match="a calibration describes"):
-            Calibration.from_json(wrong)  # type: ignore[arg-type]
+        with pytest.raises(BadSetting, match="ranges describe"):
+            Ranges.from_json(wrong)  # type: ignore[arg-type]
 
 
-def test_calibration_needs_texts() -> None:
-    with pytest.raises(BadSetting, match="needs texts"):
-        Int8(made().walk, kernel=USABLE[0]).calibrate([])
+def test_ranges_need_texts() -> None:
+    with pytest.raises(BadSetting, match="ranges need texts"):
+        ranges_in(made().walk, [])
 
 
 @pytest.mark.parametrize("name", ["query", "dense"])
@@ -215,35 +217,51 @@ def test_new_weights_are_seen(name: str) -> None:
 # Choosing
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("scores_at_once", [1, 2 * 70**2, 2**19])
-def test_attention_in_bfloat16_is_near_to_that_in_floats(scores_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_in_bfloat16_is_near_to_that_in_floats(
+    way: str, scores_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(half_attention, "AT_ONCE", scores_at_once)
-    query, key, value = torch.randn(3, 3, 2, 70, 8).unbind()
-    found = torch.full_like(query, torch.nan)
-    attend_in_half(query, key, value, found)
+    query, key, value = (one.transpose(1, 2) for one in torch.randn(3, 3, 70, 2, 8).unbind())
+    before = query.clone()
     exact = torch.nn.functional.scaled_dot_product_attention(query, key, value)
-    assert (found - exact).norm() < 0.01 * exact.norm()
+    for inputs in ((query, key, value), (query.bfloat16(), key.bfloat16(), value.bfloat16())):
+        assert (WAYS[way](*inputs) - exact).norm() < 0.01 * exact.norm()
+    assert torch.equal(query, before)
 
 
-@pytest.mark.parametrize("half", [True, False])
-def test_long_rows_alone_are_attended_in_bfloat16(half: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("calibrated", [False, True])
+@pytest.mark.parametrize("way", [*WAYS, None])
+def test_long_rows_are_attended_in_bfloat16(way: str | None, calibrated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is faster; a row's own length decides, so neighbours make no difference."""
     asked: list[int] = []
 
-    def noted(query: Tensor, *others: Tensor) -> None:
+    def noted(query: Tensor, *others: Tensor) -> Tensor:
         asked.append(query.shape[2])
-        attend_in_half(query, *others)
+        return WAYS[way](query, *others)
 
-    monkeypatch.setattr("paredown.runtime.int8.prefers_half", lambda threads: half)
-    monkeypatch.setattr("paredown.runtime.attention.attend_in_half", noted)
+    monkeypatch.setattr("paredown.runtime.int8.faster_in_half", lambda threads: noted if way else None)
     model, long = made(max_position_embeddings=2 * LONG), [LONG + 3, LONG - 1, LONG]
     inputs = batch(99, long)
-    eight(model, calibrated=False)
+    wanted = model.use("packed").answer(inputs, Plan()).logits
+    eight(model, calibrated)
     found = model.answer(inputs, Plan()).logits
-    assert set(asked) == ({LONG, LONG + 3} if half else set())
+    assert (found - wanted).abs().max() <= NEAR * max(1.0, wanted.abs().max().item())
+    assert set(asked) == ({LONG, LONG + 3} if way else set())
     for row, length in enumerate(long):
         single = {name: value[row : row + 1, :length] for name, value in inputs.items()}
         assert (model.answer(single, Plan()).logits - found[row]).abs().max() <= SAME
+
+
+@pytest.mark.parametrize("at_one_go", [True, False])
+def test_values_become_bytes(at_one_go: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nearest one, in torch's way and where a torch no longer has that."""
+    monkeypatch.setattr("paredown.ranges._rounds_to_bytes", lambda: at_one_go)
+    values = torch.tensor([[-9.0, -2.0, -1.99, 0.0], [0.011, 0.029, 2.99, 7.0]])
+    inputs = Range(-2.0, 3.1)
+    assert inputs.bytes_of(values).tolist() == [[0, 0, 0, 100], [101, 101, 250, 255]]
+    assert inputs.bytes_of(values.t()).tolist() == inputs.bytes_of(values).t().tolist()
 
 
 @pytest.mark.skipif(len(USABLE) < 2, reason="there is nothing to choose from")
