@@ -4,9 +4,10 @@
 
 One thread, process time, ways take turns in random order, no batch comes twice; times of all rounds after those that
 warm up, together, as ratios to transformers' eager attention. Random weights; every row has bounds of its own that let
-it leave at a planned layer, 4 of 12 on average. Efficiency: how many times faster exits are than full depth, as a share
-of the layers saved. ONNX Runtime (its dynamic int8) and OpenVINO (int8 by NNCF's post-training quantisation), whole
-models, batches of eight sorted by length, are measured where they are installed.
+it leave at a planned layer, 4 of 12 on average; pooled: rows that stay wait for those of other batches, as `predict`
+lets them, and the last ones are answered on the clock. Efficiency: how many times faster exits are than full depth, as
+a share of the layers saved. ONNX Runtime (its dynamic int8) and OpenVINO (int8 by NNCF's post-training quantisation),
+whole models, batches of eight sorted by length, are measured where they are installed.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ from benchmarks.result_files import commit
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.registry import answers
+from paredown.runtime.executor import CPU_TOKENS
 from paredown.runtime.int8 import Int8
 from paredown.runtime.packed import Packed
+from paredown.runtime.pools import Pools
 from paredown.runtime.rivals import onnx, openvino
 from paredown.runtime.rivals._rival import Run
 from paredown.runtime.rivals.onnx import ONNX_INT8
@@ -96,6 +99,9 @@ class Ways:
             "packed int8": int8,
             "packed int8 with fixed scales": fixed,
         }
+        self.pools = {
+            name: Pools(self._runner(backend, exits=True), CPU_TOKENS) for name, backend in self.backends.items()
+        }
         self.sorted: dict[str, Run] = {}
         if ONNX_INT8.why_not(CPU) is None:
             self.sorted["ONNX Runtime int8, sorted"] = onnx.session(self.eager, batch(2, 16, 0))
@@ -112,12 +118,32 @@ class Ways:
             for exits in (False, True):
                 label = f"{name}, exits" if exits else f"{name}, full depth"
                 found[label] = lambda backend=backend, exits=exits: self._answer(backend, inputs, bounds, exits)
+            found[f"{name}, exits, pooled"] = partial(self._pool, self.pools[name], inputs, bounds)
         return found | {name: partial(self._sorted, run, inputs) for name, run in self.sorted.items()}
 
     def _answer(self, backend: Any, inputs: Batch, bounds: Tensor, exits: bool) -> Any:
+        return self._runner(backend, exits).answer(inputs, bounds if exits else None)
+
+    def _runner(self, backend: Any, exits: bool) -> Runner:
         self.model.backend = backend
-        route = self.model.route(Plan(exit="entropy:0.5") if exits else Plan())
-        return Runner(self.model, route).answer(inputs, bounds if exits else None)
+        return Runner(self.model, self.model.route(Plan(exit="entropy:0.5") if exits else Plan()))
+
+    def _pool(self, pools: Pools, inputs: Batch, bounds: Tensor) -> None:
+        pools.submit(pools.runner.embed(inputs, bounds))
+        while pools.advance():
+            pass
+        pools.drain()
+
+    def finish(self) -> dict[str, float]:
+        """Seconds that it takes to answer the rows that wait in pools."""
+        taken = {}
+        for name, pools in self.pools.items():
+            start = time.process_time()
+            while pools.advance(hurry=True):
+                pass
+            pools.drain()
+            taken[f"{name}, exits, pooled"] = time.process_time() - start
+        return taken
 
     def _sorted(self, run: Run, inputs: Batch) -> None:
         """Batches of eight, about equally long."""
@@ -132,6 +158,8 @@ def measured(ways: Ways, rows: int, tokens: int | None, rounds: int) -> dict[str
     taken: Counter[str] = Counter()
     whole = run = 0.0  # token-layers at full depth, and with exits
     for seed in range(WARM_UP + rounds):
+        if seed == WARM_UP:
+            ways.finish()
         inputs, bounds = batch(rows, tokens, seed), planned(rows, seed)
         jobs = list(ways.of(inputs, bounds).items())
         random.Random(seed).shuffle(jobs)
@@ -143,10 +171,12 @@ def measured(ways: Ways, rows: int, tokens: int | None, rounds: int) -> dict[str
         if seed >= WARM_UP:
             long, layers = inputs["attention_mask"].sum(1), layers_run(bounds)
             whole, run = whole + LAYERS * float(long.sum()), run + float((long * layers).sum())
+    taken.update(ways.finish())
     found = {name: round(taken["transformers eager"] / seconds, 3) for name, seconds in sorted(taken.items())}
     for name in ways.backends:
-        faster = taken[f"{name}, full depth"] / taken[f"{name}, exits"]
-        found[f"{name}, efficiency"] = round(faster * run / whole, 3)
+        for exits in ("exits", "exits, pooled"):
+            faster = taken[f"{name}, full depth"] / taken[f"{name}, {exits}"]
+            found[f"{name}, {exits}, efficiency"] = round(faster * run / whole, 3)
     return found
 
 

@@ -21,7 +21,9 @@ import torch
 from benchmarks.commands import repeatable_command
 from paredown.answers import Encoded
 from paredown.cli._loading import labels_to_read
+from paredown.evaluation import record
 from paredown.model import AdaptiveModel
+from paredown.plan import Plan
 from paredown.runtime.bench import CALIBRATION, Bench, Course
 from paredown.tasks import read_rows
 
@@ -59,6 +61,16 @@ def _short(value: Any) -> Any:
     return round(value, 4) if isinstance(value, float) else value
 
 
+def agreement(model: AdaptiveModel, rows: list[Encoded]) -> float:
+    """The share of labels at full depth that int8 answers as 32 bits do."""
+    labels = []
+    with model.keeping_runtime():
+        for runtime in RUNTIMES:
+            logits = record(model.use(runtime), rows, plan=Plan(), hashed=False).logits
+            labels.append(logits[max(logits)].argmax(-1))
+    return float((labels[0] == labels[1]).float().mean())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bundle")
@@ -87,6 +99,7 @@ def main() -> None:
         "rows": len(rows),
         "tokens": round(sum(map(len, rows)) / len(rows), 1),
         "batch_size": size,
+        "int8_labels_as_in_32_bits": round(agreement(model, rows), 5),
         "ways": ways,
         "not_measured": bench.missing,
     }

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.pages import DOCS, Document, committed, filled, put, table
 
 PAGE = DOCS / "runtime.md"
-CPUS, REAL = ("cpu", "cpu_vnni"), ("sst2", "imdb")
+CPUS, REAL = ("cpu", "cpu_vnni", "cpu_amx"), ("sst2", "imdb")
 BATCHES = (1, 8, 32, 128, 512, 2048)
 TEXTS = ("SST-2-like", "IMDb-like")
 STAGES = [f"gte-small, SST-2-like, batch 64, {stage}" for stage in ("finetune", "self_distill", "joint")]
@@ -97,6 +97,19 @@ def predict(found: dict[str, Any]) -> str:
     return f"{table(head, lines)}\n\n{made_by}"
 
 
+def size(found: dict[str, Any]) -> str:
+    """By the number of texts."""
+    cases = {int(name.split()[0]): facts for name, facts in found.items() if isinstance(facts, dict)}
+    lines = [
+        [f"{number:,}", f"{facts['microseconds a text']:.0f}", f"{facts['MB']:,}"] for number, facts in cases.items()
+    ]
+    times = [facts["microseconds a text"] for facts in cases.values()]
+    about = f"""A text costs {100 * (max(times) / min(times) - 1):.0f} % more where it costs the most.
+        {found["device"]}, one thread, CPU time without the start, a tiny encoder, torch {found["torch"]}:
+        `{found["command"]}`."""
+    return f"{table(['texts', 'µs a text', 'MB at most'], lines)}\n\n{filled(about)}"
+
+
 def training(found: dict[str, Any]) -> str:
     """Milliseconds of a step: before, and with all that is on by itself."""
     before, now = found["before"], found["this tree"]
@@ -146,6 +159,8 @@ def real(results: dict[str, dict[str, Any]]) -> str:
         about = f"""{found["device"]} ({", ".join(found["flags"])}), batches of {found["batch_size"]}, {found["tokens"]}
             tokens on average, plan: {found["plan"]}, our int8 by {found["int8_kernel"]}, {versions}:
             `{found["command"]}`."""
+        if (same := found.get("int8_labels_as_in_32_bits")) is not None:
+            about += f" At full depth {100 * same:.2f} % of our int8's labels are those of 32 bits."
         missing = [f"{way} was not measured: {reason}." for way, reason in found["not_measured"].items()]
         parts += [table(head, lines), filled(" ".join([about, *missing]))]
     return "\n\n".join(parts)
@@ -208,6 +223,7 @@ def documents() -> Iterator[Document]:
     slots = {"gpu": gpu(committed("gpu")), "cpu": cpu([committed(name) for name in CPUS])}
     slots |= {"predict": predict(committed("predict")), "training": training(committed("training"))}
     slots["training_cpu"] = training_cpu(committed("training_cpu"))
+    slots["size"] = size(committed("size"))
     slots["real"] = real({name: committed(f"real_{name}") for name in REAL})
     yield PAGE, lambda text: put(text, **slots)
     yield DOCS / "engine.md", lambda text: put(text, figures=overhead(committed("overhead")))

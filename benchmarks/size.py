@@ -37,7 +37,7 @@ from paredown.cli._app import main as command
 from paredown.system.machine import machine
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
-REPEATED = 50_000  # texts that the runs of one size have together, at least
+REPEATED = 5_000  # texts that the runs of one size have together, at least
 OUT = Path(__file__).with_suffix(".json")
 
 

@@ -92,16 +92,14 @@ class Inputs:
         return cls(float(low.min()), float(high.max()), usual, outliers)
 
     @property
-    def range(self) -> Range:
-        return Range(self.low, self.high)
-
-    @property
     def usual_range(self) -> Range:
         """Of inputs whose outliers were divided."""
         return Range(max(self.low, -self.usual), min(self.high, self.usual))
 
     def divisors(self, width: int) -> Tensor:
         """[width] 1, and for outliers what takes them down to the usual magnitude."""
+        if any(channel >= width for channel in self.outliers):
+            raise BadSetting(f"these ranges are of another model: they tell of more than {width} channels")
         found = torch.ones(width)
         for channel, largest in self.outliers.items():
             found[channel] = largest / self.usual
@@ -121,7 +119,10 @@ class Inputs:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Inputs:
         outliers = {int(channel): float(largest) for channel, largest in data["outliers"].items()}
-        return cls(float(data["low"]), float(data["high"]), float(data["usual"]), outliers)
+        found = cls(float(data["low"]), float(data["high"]), float(data["usual"]), outliers)
+        if not (found.low <= found.high and 0 < found.usual < math.inf and all(channel >= 0 for channel in outliers)):
+            raise ValueError(f"impossible: {data!r:.200}")
+        return found
 
 
 @dataclass(frozen=True)

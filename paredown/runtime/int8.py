@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.activations import GELUActivation
 
+from paredown.errors import BadSetting
 from paredown.ranges import STEEP, Inputs, Ranges, spare_terms
 from paredown.route import Step
 from paredown.runtime.blocks import Block, Dense, FeedForward, PostNorm
@@ -143,6 +144,8 @@ def _in_terms(feed_forward: FeedForward, inner: Inputs) -> tuple[Dense, Dense]:
     channel = torch.tensor([one for one, _ in terms], dtype=torch.long)
     begin = torch.tensor([float(term) for _, term in terms])
     spare = spare_terms(len(up.weight)) - len(terms)
+    if spare < 0 or any(one >= len(up.weight) for one, _ in terms):
+        raise BadSetting(f"these ranges are of another model: {len(terms)} terms for {len(up.weight)} channels")
     assert up.bias is not None
     more = up.weight[channel] * STEEP
     shifted = (up.bias[channel] - usual) * STEEP - usual * begin

@@ -37,6 +37,8 @@ def ranges_in(walk: Walk, batches: Iterable[dict[str, Tensor]], depth: Sequence[
                 run_steps(watching, straight(layers), watching.embed(batch))
     if not watching.seen:
         raise BadSetting("ranges need texts to be seen in, and there were none")
+    if not all(value.isfinite().all() for maps in watching.seen.values() for pair in maps.values() for value in pair):
+        raise BadSetting("layers of this model meet NaN or infinity, which have no range")
     return Ranges(
         {
             layer: {name: _inputs(name, *extremes) for name, extremes in maps.items()}

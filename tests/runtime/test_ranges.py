@@ -132,5 +132,20 @@ def test_large_values_are_divided_where_they_are_made(family: str) -> None:
     assert torch.allclose(block.output(values), evened["output"](divided), atol=1e-5)
 
 
-def test_ranges_of_nothing_are_told() -> None:
+def test_ranges_of_other_models_are_refused() -> None:
+    one, terms = Inputs(-1.0, 9.0, 1.0, {300: 9.0}), FeedForward(Dense(torch.ones(64, 4), torch.ones(64)), gelu, None)  # type: ignore[arg-type]
+    with pytest.raises(BadSetting, match="more than 256 channels"):
+        one.divisors(256)
+    with pytest.raises(BadSetting, match="16 terms for 64 channels"):
+        _in_terms(terms, one)
     assert Ranges.from_json({}) == Ranges()
+    for wrong in ({"usual": 0.0}, {"usual": float("inf")}, {"low": 10.0}, {"outliers": {"-1": 2.0}}):
+        with pytest.raises(BadSetting, match="impossible"):
+            Ranges.from_json({"0": dict.fromkeys(MAPS, one.to_json() | wrong)})
+
+
+def test_a_model_that_meets_infinity_has_none(model: AdaptiveModel) -> None:
+    layer: Any = model.walk.layers[0]
+    with torch.no_grad():
+        layer.intermediate.dense.bias[0] = torch.inf
+    assert learn_ranges(model, model.encode(TEXTS)) is None
