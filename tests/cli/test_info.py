@@ -13,6 +13,7 @@ from paredown import AdaptiveModel
 from paredown.cli import main
 from paredown.evaluation import worth
 from paredown.model import Reading
+from paredown.runtime import learn_ranges
 from tests.evaluation.made import encoded
 from tests.families import adaptive, tiny
 
@@ -48,6 +49,10 @@ def test_a_bundle(model: AdaptiveModel, tmp_path: Path, capsys: Any) -> None:
     assert "entropy:0.9" in lines and "pooler (pool=first)" in lines and "certificate" not in lines
     assert "stored as         F32" in lines and "read with         defaults" in lines
     assert "labels            LABEL_0" in lines and "error probability learned" in lines
+    assert "int8 scales       one for each token" in lines and facts["ranges"] is False
+    model.ranges = learn_ranges(model, model.encode(["good plot"]))
+    model.save_pretrained(tmp_path / "b")
+    assert found(capsys, tmp_path / "b")["ranges"] is True
 
 
 def test_settings_from_a_file(model: AdaptiveModel, tmp_path: Path, capsys: Any) -> None:
