@@ -113,6 +113,8 @@ class Block:
         if self.distances is not None:
             bias = Bias(self.distances, state.position, state.whole)
         if watched:
+            if self.half is not None:  # tokens are ranked by what they receive
+                query, key, value = query.float(), key.float(), value.float()
             found, received = watch(query, key, value, state.packing, bias)
         else:
             found = attend(query, key, value, state.packing, state.packing, bias, self.half)
