@@ -16,9 +16,10 @@ from paredown.errors import BadSetting
 
 MAPS = ("qkv", "output", "up", "down")  # the linear maps of a layer
 OUTLIER = 2.0  # times the median of all channels: a channel that grows larger would take the others' precision
-SPARE = 64  # terms at most that the largest inner values of a feed-forward are told in
-STEEP = 2  # times as steep as an activation its terms beyond the usual magnitude are: they bend more sharply where one
-# ends and the next begins, and reach half as far
+SPARE = 64  # terms at most, that the largest inner values of a feed-forward are a sum of
+# Terms beyond the usual magnitude are so many times as steep as their activation: they bend more sharply where one ends
+# and the next begins, and reach half as far.
+STEEP = 2
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def spare_terms(channels: int) -> int:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What calibration texts have shown of the inputs of one linear map."""
+    """What some texts have shown of the inputs of one linear map."""
 
     low: float
     high: float
@@ -79,7 +80,7 @@ class Inputs:
 
     @classmethod
     def inner(cls, low: Tensor, high: Tensor) -> Inputs:
-        """The same of the inner values of a feed-forward: so many are outliers as can be told in the spare terms."""
+        """The same of the inner values of a feed-forward: as many are outliers as the spare terms suffice for."""
         usual = float(torch.maximum(-low, high).median())
         while len((found := cls._at(low, high, usual)).terms()) > spare_terms(len(low)):
             usual *= 1.05
@@ -99,7 +100,7 @@ class Inputs:
     def divisors(self, width: int) -> Tensor:
         """[width] 1, and for outliers what takes them down to the usual magnitude."""
         if any(channel >= width for channel in self.outliers):
-            raise BadSetting(f"these ranges are of another model: they tell of more than {width} channels")
+            raise BadSetting(f"these ranges are of another model: they name more than {width} channels")
         found = torch.ones(width)
         for channel, largest in self.outliers.items():
             found[channel] = largest / self.usual

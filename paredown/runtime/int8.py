@@ -1,9 +1,9 @@
 """The int8 backend: the packed one on a CPU, with the linear maps of its layers in eight bits.
 
-Norms, heads and certainties stay in 32 bits; so does attention, but for long rows where bfloat16 is faster. Inputs of a
-linear map become bytes by a scale that calibration texts have fixed, or, without any, by one for each token; never by
-one of the batch, as rows must not know each other. A few channels are much larger than all others: they are divided
-before and their weights multiplied, so that one scale suits all.
+Norms, heads and certainties stay in 32 bits; so does attention, but where bfloat16 is faster. Inputs of a linear map
+become bytes by a scale that training texts have fixed, or, without any, by one for each token; never by one of the
+batch, as rows must not know each other. A few channels are much larger than all others: they are divided before and
+their weights multiplied, so that one scale suits all, or, where a GELU lies between, become a sum of several columns.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def test_outliers_are_those_that_fit_in_the_spare_terms() -> None:
     assert Inputs.from_json(json.loads(json.dumps(inner.to_json()))) == inner
 
 
-def test_inner_values_are_told_in_terms() -> None:
+def test_inner_values_are_sums_of_terms() -> None:
     """The sum of the terms, each no larger than the usual magnitude, is near to the value."""
     drawn = torch.Generator().manual_seed(0)
     up, bias = torch.randn(256, 32, generator=drawn) / 6, torch.randn(256, generator=drawn) / 10
