@@ -166,7 +166,7 @@ def test_what_a_report_would_do(made: str, data: Path, tmp_path: Path, capsys: A
     line += ["--timed-batch", "4"]
     assert main([*line, "--dry-run"]) == 0
     printed = capsys.readouterr().out
-    assert "Nothing was run." in printed and "entropy, 100 points" in printed and not (tmp_path / "out").exists()
+    assert "Nothing was run." in printed and "entropy, 112 points" in printed and not (tmp_path / "out").exists()
     wanted = foreseen(line, capsys)
     assert main([*line, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["metric"] == "accuracy_and_f1"  # the task's, not the kind's

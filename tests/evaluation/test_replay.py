@@ -169,7 +169,8 @@ def test_points_say_score_and_cost() -> None:
 def test_a_sweep_leaves_out_speeds_without_a_difference() -> None:
     swept = sweep(exits.make("patience"))
     assert [rule.patience for _, rule in swept] == sorted({rule.patience for _, rule in swept}, reverse=True)
-    assert len(sweep(exits.make("entropy"))) == len(SPEEDS) == 100
+    assert len(sweep(exits.make("entropy"))) == len(SPEEDS) == 112
+    assert SPEEDS[0] < 1e-5 and 1 - 1e-5 < SPEEDS[-2] < SPEEDS[-1] == 1  # fine steps where heads are sure, and unsure
     assert sweep(exits.make("never")) == [(SPEEDS[0], exits.make("never"))]
 
 
