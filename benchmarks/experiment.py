@@ -11,6 +11,8 @@ CHOSEN = (
     "Weights: the epoch that is best on dev rows. Thresholds: of every rule the one with the best dev score among "
     "those that save as much on dev rows. Scores: test rows, which nothing is chosen on."
 )
+# Of work, in words.
+COUNTS = {"speedup": "layers", "flops_speedup": "FLOPs", "paper_speedup": "FLOPs by the paper's count"}
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Experiment:
     encoder: str  # of benchmarks.encoders
     recipes: tuple[Recipe, ...]
     targets: tuple[float, ...] = (2, 3, 4)  # times less work, at which dev rows choose
-    count: str = "speedup"  # how work is counted: speedup (layers), flops_speedup, paper_speedup
+    count: str = "speedup"  # how work is counted, one of COUNTS
     paper: str | None = None  # whose count of FLOPs is given too
     seeds: tuple[int, ...] = (1, 2, 3)
     chosen: str = CHOSEN  # on which rows

@@ -1,7 +1,14 @@
 """docs/experiments.md, from the files in benchmarks/results; and figures of experiments wherever a slot asks for them.
 
-A slot `<!-- experiment: NAME -->` … `<!-- end -->` in any document holds the table of an experiment, and
-`<!-- figure: NAME; RECIPE; PLAN -->91.2<!-- end -->` one mean test score, in a sentence.
+Slots of any document, with `<!-- end -->` behind what they hold:
+
+    <!-- experiment: NAME -->                   its table; `NAME; RECIPE; RECIPE` for some of its recipes
+    <!-- layers: NAME -->                       test scores of the heads after every layer, likewise
+    <!-- figure: NAME; RECIPE; PLAN -->         in a sentence: a test score, mean of the seeds, in percent
+    <!-- lost: NAME; RECIPE; PLAN -->           points below the same models at full depth
+    <!-- faster: NAME; RECIPE; PLAN -->         times less work, as the experiment counts it
+
+A picture `NAME.png` in docs/ is drawn anew where a document shows it.
 """
 
 from __future__ import annotations
@@ -9,30 +16,52 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from benchmarks.experiment import Experiment
+from benchmarks.experiment import COUNTS, Experiment
 from benchmarks.experiments import EXPERIMENTS
+from benchmarks.experiments_picture import draw
 from benchmarks.pages import DOCS, ROOT, SCRIPT, Document, filled, table
-from benchmarks.result_files import changed_since, committed, machines, means, spoken_commits
+from benchmarks.result_files import changed_since, committed, figures, machines, spoken_commits
 from benchmarks.rows import SETS
 
 PAGE = DOCS / "experiments.md"
-BLOCK = re.compile(r"(<!-- experiment: (.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
-INLINE = re.compile(r"(<!-- figure: (.*?); (.*?); (.*?) -->).*?(<!-- end -->)", re.DOTALL)
-COUNTS = {"speedup": "layers", "flops_speedup": "FLOPs", "paper_speedup": "FLOPs by the paper's count"}
+BLOCK = re.compile(r"(<!-- (experiment|layers): ([^;]*?)(?:; (.*?))? -->\n).*?(<!-- end -->)", re.DOTALL)
+INLINE = re.compile(r"(<!-- (figure|lost|faster): (.*?); (.*?); (.*?) -->).*?(<!-- end -->)", re.DOTALL)
+PICTURE = re.compile(r"!\[[^]]*\]\((?:docs/)?([^)/]+)\.png\)")
 
 
 def documents() -> Iterator[Document]:
     yield PAGE, lambda _: page()
-    for path in [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]:
+    for path in with_slots():
         yield path, with_figures
+
+
+def with_slots() -> list[Path]:
+    """The documents that may have slots of experiments."""
+    return [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(ROOT.glob("paredown/methods/*/README.md"))]
+
+
+def pictures() -> None:
+    shown = {name for path in with_slots() for name in PICTURE.findall(path.read_text(encoding="utf-8"))}
+    for name in sorted(shown & EXPERIMENTS.keys()):
+        draw(_result(name), DOCS / f"{name}.png")
 
 
 def with_figures(text: str) -> str:
     """A document with the slots of experiments filled."""
-    text = BLOCK.sub(lambda found: f"{found[1]}{scores(_result(found[2]))}\n{found[3]}", text)
-    return INLINE.sub(lambda found: f"{found[1]}{figure(*found.groups()[1:4]):.1f}{found[5]}", text)
+    makers = {"experiment": scores, "layers": layers}
+
+    def block(found: re.Match[str]) -> str:
+        begin, kind, name, recipes, end = found.groups()
+        return f"{begin}{makers[kind](_result(name), recipes.split('; ') if recipes else None)}\n{end}"
+
+    def inline(found: re.Match[str]) -> str:
+        begin, kind, *which, end = found.groups()
+        return f"{begin}{FIGURES[kind](*which)}{end}"
+
+    return INLINE.sub(inline, BLOCK.sub(block, text))
 
 
 def _result(name: str) -> dict[str, Any]:
@@ -42,9 +71,32 @@ def _result(name: str) -> dict[str, Any]:
     return result
 
 
-def figure(name: str, recipe: str, plan: str) -> float:
-    """The mean test score over the seeds, in percent."""
-    return statistics.mean(means(_result(name))[recipe, plan])
+# One figure, mean over the seeds
+
+
+def _points(name: str, recipe: str, plan: str) -> list[dict[str, Any]]:
+    result = _result(name)
+    found = [point for run in result["runs"] if run["recipe"] == recipe for its, point in figures(run) if its == plan]
+    if not found:
+        raise KeyError(f"a slot asks {name} for {recipe!r} at {plan!r}, which it does not have")
+    return found
+
+
+def figure(name: str, recipe: str, plan: str) -> str:
+    return f"{100 * statistics.mean(point['score'] for point in _points(name, recipe, plan)):.1f}"
+
+
+def lost(name: str, recipe: str, plan: str) -> str:
+    full, here = (_points(name, recipe, its) for its in ("full depth", plan))
+    return f"{100 * statistics.mean(one['score'] - other['score'] for one, other in zip(full, here, strict=True)):.1f}"
+
+
+def faster(name: str, recipe: str, plan: str) -> str:
+    count = _result(name)["experiment"]["count"]
+    return f"{statistics.mean(point[count] for point in _points(name, recipe, plan)):.1f}"
+
+
+FIGURES = {"figure": figure, "lost": lost, "faster": faster}
 
 
 # The page
@@ -103,15 +155,34 @@ def trained(result: dict[str, Any]) -> dict[str, list[str]]:
     }
 
 
-def scores(result: dict[str, Any]) -> str:
+def by_recipe(result: dict[str, Any], recipes: list[str] | None) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """The recipes that were run, or those asked for, and their runs."""
+    for recipe in recipes or result["experiment"]["recipes"]:
+        if runs := [run for run in result["runs"] if run["recipe"] == recipe]:
+            yield recipe, runs
+        elif recipes:
+            raise KeyError(f"a slot asks {result['name']} for {recipe!r}, which was not run")
+
+
+def layers(result: dict[str, Any], recipes: list[str] | None = None) -> str:
+    """A line for every recipe: what its heads score after each layer, mean of the seeds."""
+    found = {recipe: [run["plans"]["none"]["per_layer"] for run in runs] for recipe, runs in by_recipe(result, recipes)}
+    numbers = list(next(iter(found.values()))[0])
+    lines = [
+        [recipe, *(f"{100 * statistics.mean(its[number] for its in heads):.1f}" for number in numbers)]
+        for recipe, heads in found.items()
+    ]
+    return table(["after layer", *numbers], lines)
+
+
+def scores(result: dict[str, Any], recipes: list[str] | None = None) -> str:
     """A line for every recipe and reducer: to the end, at every target, and by rules that nobody chose."""
     facts = result["experiment"]
     targets = [f"{target:g}x" for target in facts["targets"]]
     fixed = list(dict.fromkeys(text for run in result["runs"] for text in run["described"].get("fixed", ())))
     lines = []
-    for recipe in facts["recipes"]:
-        runs = [run for run in result["runs"] if run["recipe"] == recipe]
-        for reducer in runs[0]["plans"] if runs else []:
+    for recipe, runs in by_recipe(result, recipes):
+        for reducer in runs[0]["plans"]:
             plans = [run["plans"][reducer] for run in runs]
             full = [plan["full"]["test"] for plan in plans]
             at = [cell([best(plan, target) for plan in plans], facts["count"]) for target in targets]

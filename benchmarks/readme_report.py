@@ -1,4 +1,4 @@
-"""The figures of the README: the answers of the pages, and short tables of time and exits."""
+"""The figures of the README: the answers of the pages, and a short table of time."""
 
 from __future__ import annotations
 
@@ -6,22 +6,13 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks import auto_report, depth_report, early_exit_report, elue_report, fastbert_paper_report, tokens_report
+from benchmarks import auto_report, depth_report, elue_report, tokens_report
 from benchmarks.depth_findings import answer as depth_answer
-from benchmarks.early_exit_results import Found, best
 from benchmarks.pages import ROOT, Document, committed, filled, put, table
 from benchmarks.runtime_report import BATCHES, CPUS, TEXTS
 from paredown.evaluation.elue import Standing
 
 PAGE = ROOT / "README.md"
-SHOWN = {  # task -> runs of docs/early_exit.md that the README shows, with what it calls them
-    "sst-2": {"fastbert": "`fastbert`", "self_distill, then joint": "`self_distill` then `joint`"},
-    "mrpc": {
-        "fastbert": "`fastbert`",
-        "joint, attention heads, then distilled": "`joint` with attention heads, then `self_distill`",
-    },
-}
-FEWER = ("2.48x", "3.16x", "4.33x")
 VECTORS = {"amx_int8": "AMX", "avx512_vnni": "AVX512-VNNI", "avx2": "AVX2"}  # the best that a CPU has
 CPU_WAYS = ("packed int8, exits", "packed int8, full depth", "packed fp32, exits")
 CPU_WAYS += ("ONNX Runtime int8, sorted", "OpenVINO int8, sorted")  # the others' whole models
@@ -33,7 +24,6 @@ def documents() -> Iterator[Document]:
 
 
 def slots() -> dict[str, str]:
-    files, exits = early_exit_report.read(early_exit_report.RESULTS)
     theseus, elastic, _ = depth_report.read(depth_report.RESULTS)
     elue = committed("elue")
     return {
@@ -43,9 +33,7 @@ def slots() -> dict[str, str]:
             "](#", "](docs/tokens.md#"
         ),
         "layers": depth_answer(theseus, elastic),
-        "speeds": fastbert_paper_report.answer(fastbert_paper_report.read(fastbert_paper_report.RESULTS)[1]),
         "benchmark": elue_report.answer(elue, Standing.from_json(elue)),
-        "exits": f"{early_exit_report.answer(files[0], exits)}\n\n{side_by_side(exits)}",
     }
 
 
@@ -101,13 +89,3 @@ def default(runs: list[dict[str, Any]]) -> str:
         fewer layers. The plans it chose on dev rows run {min(saved):.1f} to {max(saved):.1f} times fewer FLOPs and lose
         {min(lost):.1f} to {max(lost):.1f} points, in the median {statistics.median(lost):.2f}."""
     )
-
-
-def side_by_side(found: Found) -> str:
-    lines = []
-    for task, runs in SHOWN.items():
-        for run, called in runs.items():
-            row = found[task][run]
-            scores = [100 * row["full_depth"], *(best(row, target)[0] for target in FEWER)]
-            lines.append([f"{early_exit_report.NAMES[task]}, {called}", *(f"{score:.1f}" for score in scores)])
-    return table(["", "full depth", *(f"{target} fewer layers" for target in FEWER)], lines)

@@ -75,8 +75,13 @@ class Results:
 
     def __init__(self, experiment: Experiment, folder: Path, facts: dict[str, Any]):
         self.experiment, self.path = experiment, folder / f"{experiment.name}.json"
-        before = read(self.path) or {"machines": [], "runs": []}
-        self.data = {"name": experiment.name, "command": "", **facts, **{key: before[key] for key in MADE}}
+        self.data = {"name": experiment.name, "command": "", **facts}
+        self._read()
+
+    def _read(self) -> None:
+        """The runs that are there by now: another command may have added some."""
+        before = read(self.path) or {}
+        self.data |= {key: before.get(key, []) for key in MADE}
 
     def has(self, recipe: Recipe, seed: int, limit: int | None) -> bool:
         """Whether the same run is there: the same recipe, seed and rows. By which source, the page says."""
@@ -88,6 +93,7 @@ class Results:
 
     def add(self, run: dict[str, Any], machine: dict[str, Any]) -> None:
         """A new run, in the place of an older one; it names its machine by its number."""
+        self._read()
         machines = self.data["machines"]
         if machine not in machines:
             machines.append(machine)

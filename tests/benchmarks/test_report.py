@@ -89,6 +89,7 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     for seed, score in enumerate((0.6, 0.62, 0.64), 1):
         targets = {f"{target:g}x": point(score - target / 100, target + 0.1) for target in one.targets[:-1]}
         plan = {"full": point(score, 1.0), "targets": {"entropy": targets | {f"{one.targets[-1]:g}x": None}}}
+        plan["per_layer"] = {"1": 0.55, "2": score}
         run = {"recipe": "auto", "seed": seed, "plans": {"none": plan}, "rows": {"train": 9, "dev": 8, "test": 7}}
         made = {
             "machine": 0,
@@ -131,3 +132,21 @@ def test_slots_of_experiments_are_filled_in_any_document(made_up: dict[str, Any]
     assert "| auto | 3 | 62.0 (60.0 to 64.0)" in filled
     with pytest.raises(FileNotFoundError, match="auto-snli"):
         experiments_report.with_figures("<!-- experiment: auto-snli -->\n<!-- end -->")
+
+
+def test_slots_have_some_recipes_layers_and_single_figures(made_up: dict[str, Any]) -> None:
+    def filled(slot: str) -> str:
+        return experiments_report.with_figures(f"<!-- {slot} -->\n<!-- end -->").split("-->", 1)[1]
+
+    def inline(slot: str) -> str:
+        return experiments_report.with_figures(f"<!-- {slot} --><!-- end -->").split("-->", 1)[1].split("<")[0]
+
+    assert filled("experiment: auto-rte; auto") == filled("experiment: auto-rte")
+    with pytest.raises(KeyError, match="independent"):
+        filled("experiment: auto-rte; independent")
+    assert "| after layer | 1 | 2 |" in filled("layers: auto-rte") and "| auto | 55.0 | 62.0 |" in filled(
+        "layers: auto-rte"
+    )
+    assert inline("lost: auto-rte; auto; entropy 3x") == "3.0" and inline("faster: auto-rte; auto; entropy 3x") == "3.1"
+    with pytest.raises(KeyError, match="entropy 9x"):
+        inline("figure: auto-rte; auto; entropy 9x")

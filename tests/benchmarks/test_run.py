@@ -151,6 +151,16 @@ def test_runs_of_several_machines_share_a_file_and_its_command_makes_what_is_the
     assert found.command == "python -m benchmarks.run --only auto-rte"
 
 
+def test_commands_side_by_side_lose_nothing_of_each_other(tmp_path: Path) -> None:
+    one, another = (Results(EXPERIMENTS["auto-rte"], tmp_path, {}) for _ in range(2))
+    for found, seed in ((one, 1), (another, 2), (one, 3)):
+        run = {"recipe": "auto", "seed": seed, "described": {}, "limit": None, "commit": "abc"}
+        found.add(run, {"device": f"machine {seed}"})
+    data = read(one.path)
+    assert data is not None and [run["seed"] for run in data["runs"]] == [1, 2, 3]
+    assert [its["device"] for its in data["machines"]] == ["machine 1", "machine 2", "machine 3"]
+
+
 def test_every_recipe_runs_with_every_seed(made: tuple[Path, str]) -> None:
     runs = result(made)["runs"]
     assert [(its["recipe"], its["seed"]) for its in runs] == [
