@@ -12,13 +12,12 @@ from benchmarks.rows import SETS
 COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #666666 #882255 #999933 #332288".split()
 MARKERS = "osD^vPX*<>"
 FIRST_TOKEN = ("deebert", "elasticbert", "pabee", "berxit")  # aliases whose own heads read the first token
-TICKS = (50, 60, 70, 80, 85, 88, 90, 92, 94, 95)
 SAVED = (1, 1.5, 2, 3, 4, 6, 8, 12)
 STEPS = [1.0 + step / 25 for step in range(276)]  # times less work, 1 to 12
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
-    """A column for attention heads and one for heads on the first token, where there are both."""
+    """A row for attention heads and one for heads on the first token, where there are both."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -26,34 +25,32 @@ def draw(result: dict[str, Any], path: Path) -> None:
 
     plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True})
     groups = {title: recipes for title, recipes in grouped(result).items() if recipes}
-    figure, axes = plt.subplots(2, len(groups), figsize=(5.6 * len(groups), 9), squeeze=False, layout="constrained")
-    for column, (title, recipes) in enumerate(groups.items()):
-        above, below = axes[:, column]
+    figure, axes = plt.subplots(len(groups), 2, figsize=(11.4, 4.6 * len(groups)), squeeze=False, layout="constrained")
+    metric = SETS[result["experiment"]["rows"]].metric
+    for (work, layers), (title, recipes) in zip(axes, groups.items(), strict=True):
         for number, (recipe, runs) in enumerate(recipes.items()):
             look: dict[str, Any] = {"color": COLOURS[number], "marker": MARKERS[number], "markersize": 5.5}
             look |= {"linewidth": 1.6, "markeredgecolor": "white", "markeredgewidth": 0.6}
             # Markers at other points for every recipe, so that lines that coincide can still be told apart.
-            above.plot(
+            work.plot(
                 STEPS, frontier(runs, result["experiment"]["count"]), **look, markevery=(5 * number, 55), label=recipe
             )
             heads = heads_of(runs)
-            below.plot(range(1, len(heads) + 1), heads, **look)
-        above.set_xscale("log")
-        above.set_xticks(SAVED, [f"{times:g}×" for times in SAVED])
-        above.set_xticks([], minor=True)
-        above.set_xlabel(f"times less work, counted in {COUNTS[result['experiment']['count']]}")
-        below.set_xlabel("layer whose head answers")
-        above.set_title(title, fontweight="bold", pad=10)
-        above.legend(loc="lower left", frameon=False, fontsize=9)
-        scale(above)
-        scale(below)
-    chosen = SETS[result["experiment"]["rows"]]
-    axes[0, 0].set_ylabel(f"{chosen.metric} on test rows, %")
-    axes[1, 0].set_ylabel(f"{chosen.metric} of one head on test rows, %")
-    seeds = len({run["seed"] for run in result["runs"]})
+            layers.plot(range(1, len(heads) + 1), heads, **look)
+        work.set_xscale("log")
+        work.set_xticks(SAVED, [f"{times:g}×" for times in SAVED])
+        work.set_xticks([], minor=True)
+        work.set_xlabel(f"times less work, counted in {COUNTS[result['experiment']['count']]}")
+        layers.set_xlabel("layer whose head answers")
+        work.set_title(title, fontweight="bold", pad=10)
+        work.legend(loc="lower left", frameon=False, fontsize=9)
+        scale(work)
+        scale(layers)
+        work.set_ylabel(f"{metric} on test rows, %")
+        layers.set_ylabel(f"{metric} of one head on test rows, %")
     rows = f"{result['runs'][0]['rows']['test']:,} test rows"
-    about = f"{result['name']}: {result['experiment']['encoder']}, {rows}, mean of {seeds} seeds"
-    figure.suptitle(f"{about}; on the scale of the error's logarithm", fontsize=11)
+    about = f"{result['name']}: {result['experiment']['encoder']}, {rows}, mean of the seeds"
+    figure.suptitle(f"{about}; scores on the scale of the error's logarithm", fontsize=11)
     figure.savefig(path, dpi=130, metadata={"Software": None})
     plt.close(figure)
 
@@ -93,7 +90,12 @@ def scale(axis: Any) -> None:
         return -np.log(np.clip(100 - np.asarray(score, dtype=float), 1e-3, None))
 
     low, high = axis.get_ylim()
+    least = (forward(high) - forward(low)) / 12  # between two ticks
+    ticks: list[int] = []
+    for tick in range(int(high), int(low), -1):
+        if not ticks or forward(ticks[-1]) - forward(tick) >= least:
+            ticks.append(tick)
     axis.set_yscale("function", functions=(forward, lambda value: 100 - np.exp(-np.asarray(value))))
-    axis.set_yticks(TICKS, [str(tick) for tick in TICKS])
-    axis.set_ylim(low, min(high, 99.0))
+    axis.set_yticks(ticks, [str(tick) for tick in ticks])
+    axis.set_ylim(low, high)
     axis.grid(color="0.9", linewidth=0.8)

@@ -4,6 +4,7 @@ Slots of any document, with `<!-- end -->` behind what they hold:
 
     <!-- experiment: NAME -->                   its table; `NAME; RECIPE; RECIPE` for some of its recipes
     <!-- layers: NAME -->                       test scores of the heads after every layer, likewise
+    <!-- across: PATTERN; RECIPE; RECIPE -->    test scores at full depth over the experiments of a pattern
     <!-- figure: NAME; RECIPE; PLAN -->         in a sentence: a test score, mean of the seeds, in percent
     <!-- lost: NAME; RECIPE; PLAN -->           points below the same models at full depth
     <!-- faster: NAME; RECIPE; PLAN -->         times less work, as the experiment counts it
@@ -16,6 +17,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from benchmarks.result_files import changed_since, committed, figures, machines,
 from benchmarks.rows import SETS
 
 PAGE = DOCS / "experiments.md"
-BLOCK = re.compile(r"(<!-- (experiment|layers): ([^;]*?)(?:; (.*?))? -->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- (experiment|layers|across): ([^;]*?)(?:; (.*?))? -->\n).*?(<!-- end -->)", re.DOTALL)
 INLINE = re.compile(r"(<!-- (figure|lost|faster): (.*?); (.*?); (.*?) -->).*?(<!-- end -->)", re.DOTALL)
 PICTURE = re.compile(r"!\[[^]]*\]\((?:docs/)?([^)/]+)\.png\)")
 
@@ -54,8 +56,10 @@ def with_figures(text: str) -> str:
     makers = {"experiment": scores, "layers": layers}
 
     def block(found: re.Match[str]) -> str:
-        begin, kind, name, recipes, end = found.groups()
-        return f"{begin}{makers[kind](_result(name), recipes.split('; ') if recipes else None)}\n{end}"
+        begin, kind, name, listed, end = found.groups()
+        recipes = listed.split("; ") if listed else None
+        made = across(name, recipes or []) if kind == "across" else makers[kind](_result(name), recipes)
+        return f"{begin}{made}\n{end}"
 
     def inline(found: re.Match[str]) -> str:
         begin, kind, *which, end = found.groups()
@@ -82,8 +86,13 @@ def _points(name: str, recipe: str, plan: str) -> list[dict[str, Any]]:
     return found
 
 
+def mean(name: str, recipe: str, plan: str) -> float:
+    """Of the test scores, in percent."""
+    return 100 * statistics.mean(point["score"] for point in _points(name, recipe, plan))
+
+
 def figure(name: str, recipe: str, plan: str) -> str:
-    return f"{100 * statistics.mean(point['score'] for point in _points(name, recipe, plan)):.1f}"
+    return f"{mean(name, recipe, plan):.1f}"
 
 
 def lost(name: str, recipe: str, plan: str) -> str:
@@ -173,6 +182,20 @@ def layers(result: dict[str, Any], recipes: list[str] | None = None) -> str:
         for recipe, heads in found.items()
     ]
     return table(["after layer", *numbers], lines)
+
+
+def across(pattern: str, recipes: list[str]) -> str:
+    """A line for every recipe: its score in each experiment, their mean, and how much of the first recipe's mean it
+    keeps."""
+    names = [name for name in EXPERIMENTS if fnmatchcase(name, pattern) and committed(name) is not None]
+    means = {recipe: [mean(name, recipe, "full depth") for name in names] for recipe in recipes}
+    whole = statistics.mean(means[recipes[0]])
+    lines = []
+    for recipe, its in means.items():
+        both = statistics.mean(its), 100 * statistics.mean(its) / whole
+        lines.append([recipe, *(f"{score:.1f}" for score in (*its, *both))])
+    rows = [EXPERIMENTS[name].rows for name in names]
+    return table(["full depth", *(f"{its}, {SETS[its].metric}" for its in rows), "mean", "kept, %"], lines)
 
 
 def scores(result: dict[str, Any], recipes: list[str] | None = None) -> str:

@@ -6,8 +6,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks import auto_report, depth_report, elue_report, tokens_report
-from benchmarks.depth_findings import answer as depth_answer
+from benchmarks import auto_report, elue_report, tokens_report
 from benchmarks.pages import ROOT, Document, committed, filled, put, table
 from benchmarks.runtime_report import BATCHES, CPUS, TEXTS
 from paredown.evaluation.elue import Standing
@@ -24,7 +23,6 @@ def documents() -> Iterator[Document]:
 
 
 def slots() -> dict[str, str]:
-    theseus, elastic, _ = depth_report.read(depth_report.RESULTS)
     elue = committed("elue")
     return {
         "time": f"{gpu(committed('gpu'))}\n\n{cpu([committed(name) for name in CPUS])}",
@@ -32,7 +30,6 @@ def slots() -> dict[str, str]:
         "tokens": tokens_report.answer(tokens_report.read(tokens_report.RESULTS)[1]).replace(
             "](#", "](docs/tokens.md#"
         ),
-        "layers": depth_answer(theseus, elastic),
         "benchmark": elue_report.answer(elue, Standing.from_json(elue)),
     }
 

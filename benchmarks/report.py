@@ -22,7 +22,7 @@ MODULES = (
     "auto_report",
     "calibration_report",
     "claims_report",
-    "depth_report",
+    "elastic_report",
     "elue_report",
     "experiments_report",
     "families",
