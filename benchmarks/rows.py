@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,8 +134,15 @@ _CHINESE = ("train.tsv", "dev.tsv", "test.tsv")
 _NEWS_FILES, _IMDB_FILES = both("20news", "train.jsonl", "test.jsonl"), both("IMDb", "train.tsv", "test.tsv")
 _LONG: dict[str, Any] = {"max_length": 512, "train": 6_000, "held_out": DEV}
 
+_HYPERPARTISAN = RowSet(
+    Source("hyperpartisan"),
+    both("Hyperpartisan", *(f"{kind}-training-byarticle-20181122.xml" for kind in ("articles", "ground-truth"))),
+    max_length=512,
+)
+
 SETS: dict[str, RowSet] = {
     "sst-2": glue("sst-2", "SST-2", held_out=DEV),
+    "sst-2-all": glue("sst-2", "SST-2", held_out=DEV, train=70_000),
     "mrpc": glue("mrpc", "MRPC", held_out=400, reported=600),
     "rte": glue("rte", "RTE", held_out=250, reported=500),
     "cola": glue("cola", "CoLA", metric="matthews", max_length=64, held_out=DEV),
@@ -175,15 +182,8 @@ SETS: dict[str, RowSet] = {
         held_out=200,
         apart="context",
     ),
-    "hyperpartisan": RowSet(
-        Source("hyperpartisan"),
-        both(
-            "Hyperpartisan",
-            "articles-training-byarticle-20181122.xml",
-            "ground-truth-training-byarticle-20181122.xml",
-        ),
-        max_length=512,
-    ),
+    "hyperpartisan": _HYPERPARTISAN,
+    "hyperpartisan-1024": replace(_HYPERPARTISAN, max_length=1024),
     "imdb-512": RowSet(Source("imdb"), _IMDB_FILES, **_LONG),
     "20news-512": RowSet(Source("20news"), _NEWS_FILES, **_LONG),
     "sst-2-1000": glue("sst-2", "SST-2", held_out=DEV, train=1_000, dev=200),

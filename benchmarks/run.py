@@ -29,6 +29,7 @@ from benchmarks.result_files import COMMITTED, Results, code, commit, committed,
 from benchmarks.rows import SETS, draw
 from paredown.errors import ParedownError
 
+SHARED = ("memory", "CUDA", "mha_graph", "killed")  # in the error of a run that others may have left no room for
 PACKAGES = ("accelerate", "safetensors", "tokenizers", "numpy", "scipy", "scikit-learn")
 
 
@@ -139,8 +140,9 @@ class Running:
     def __init__(self, args: argparse.Namespace, files: dict[str, Results]):
         self.args, self.files, self.began = args, files, time.monotonic()
         self.failed: list[Job] = []
+        self.again: list[Job] = []  # failed for lack of room, and are tried once more
         self.commit = args.commit or commit()
-        self.done = 0
+        self.started = self.done = 0
 
     def all(self, waiting: list[Job]) -> list[Job]:
         """Those that failed. A job waits for the one whose model it goes on from; when that fails, it is left."""
@@ -154,7 +156,8 @@ class Running:
             while (waiting or running) and not self._late():
                 while len(running) < self.args.jobs and (job := self._able(waiting, running)) is not None:
                     waiting.remove(job)
-                    out = Path(folder) / str(len(waiting))
+                    out = Path(folder) / str(self.started)
+                    self.started += 1
                     process = get_context("fork").Process(target=work, args=(job, self.place, out), daemon=True)
                     process.start()
                     running[process] = (job, out)
@@ -162,7 +165,9 @@ class Running:
                     break
                 time.sleep(0.2)
                 for process in [process for process in running if not process.is_alive()]:
-                    self._end(*running.pop(process))
+                    job, out = running.pop(process)
+                    if self._end(job, out):
+                        waiting.append(job)
             for process in running:
                 process.terminate()
         if left := [*waiting, *(job for job, _ in running.values())]:
@@ -190,7 +195,8 @@ class Running:
             None,
         )
 
-    def _end(self, job: Job, out: Path) -> None:
+    def _end(self, job: Job, out: Path) -> bool:
+        """Keep what came of a run; True where it shall be tried again."""
         log = out.with_suffix(".log")
         last = log.read_text(errors="replace")[-2000:] if log.is_file() else ""
         found: dict[str, Any] = (
@@ -199,15 +205,18 @@ class Running:
         self.done += 1
         at = f"[{self.done}/{self.total}, {time.monotonic() - self.began:.0f} s]"
         if "error" in found:
-            self.failed.append(job)
-            print(f"{at} FAILED {job}: {found['error']}", flush=True)
-            return
+            again = self.args.jobs > 1 and job not in self.again and any(word in found["error"] for word in SHARED)
+            (self.again if again else self.failed).append(job)
+            self.total += again
+            print(f"{at} {'AGAIN, after it ' * again}FAILED {job}: {found['error']}", flush=True)
+            return again
         args = self.args
         made = {"commit": self.commit, "code": code(), "limit": args.limit, "precision": args.precision}
         run = {**found, "described": asdict(job.recipe), **made, "jobs_side_by_side": args.jobs}
         self.files[job.experiment.name].add(run, run.pop("machine"))
         scores = ", ".join(f"{plan} {100 * point['score']:.1f}" for plan, point in figures(found))
         print(f"{at} {job}, {found['seconds']['all']:.0f} s: {scores}", flush=True)
+        return False
 
 
 def work(job: Job, place: Any, out: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,29 @@ def test_runs_of_several_machines_share_a_file_and_its_command_makes_what_is_the
         found.add({**made, "recipe": "independent", "seed": seed}, {"device": "a CPU"})
     found.add({**made, "recipe": "auto", "seed": 3}, {"device": "a CPU"})
     assert found.command == "python -m benchmarks.run --only auto-rte"
+
+
+def test_a_run_that_others_left_no_room_for_is_tried_once_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ended(error: str, job: run.Job, beside: run.Running) -> bool:
+        (tmp_path / "out").write_text(json.dumps({"error": error}))
+        return beside._end(job, tmp_path / "out")
+
+    one = EXPERIMENTS["auto-rte"]
+    first, second = (run.Job(one, one.recipe("auto"), seed) for seed in (1, 2))
+    beside, alone = (run.Running(Namespace(jobs=jobs, commit="abc"), {}) for jobs in (2, 1))
+    beside.total = alone.total = 2
+    full = "OutOfMemory: CUDA out of memory"
+    assert ended(full, first, beside) and not ended(full, first, beside), "once"
+    assert not ended("BadSetting: no such rule", second, beside) and not ended(full, second, alone)
+    assert beside.failed == [first, second] and alone.failed == [second]
+    assert [line.split("] ")[1].split(" auto-rte")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "AGAIN, after it FAILED",
+        "FAILED",
+        "FAILED",
+        "FAILED",
+    ]
 
 
 def test_commands_side_by_side_lose_nothing_of_each_other(tmp_path: Path) -> None:
