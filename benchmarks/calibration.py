@@ -5,10 +5,10 @@
 A ground is what `benchmarks.calibration_ground` recorded, of rows that the model must not have seen; they are all that
 there is, so their mean loss is the true risk of every plan. From them units are drawn with replacement, a plan is
 certified on the draw, and its true risk is looked up. The oracle knows the true risk of every threshold of every rule.
-Beside it, on the same draws: one threshold for all layers; every rule alone on all units of the draw; the control,
-which takes the cheapest plan whose mean loss on the draw is within the bound; and ways to learn bounds per layer, a
-free search over all of them (`free_bounds`) and a temperature for every head among them. Each name is an entry of
-calibration.json.
+Beside it, on the same draws: units apart that choose, as dev rows do; one threshold for all layers; every rule alone on
+all units of the draw; the control, which takes the cheapest plan whose mean loss on the draw is within the bound; and
+ways to learn bounds per layer, a free search over all of them (`free_bounds`) and a temperature for every head among
+them. Each name is an entry of calibration.json.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from paredown.evaluation.report import fitting_rules
 from paredown.system.machine import machine
 
 LEVEL, SELECTION, LEARNED = 0.05, 0.2, 20  # draws on which ways to learn bounds are compared
+DEV = 1000  # units apart, that choose what all units of a draw test
 MORE, REPEATED, ONE_SIDED = (2000, 4000, 8000, 16000), 100, 1.645  # units, draws of each; 5 % of a normal law
 PRICES = tuple(2.0 ** (step / 2) for step in range(-2, 19))  # of a lost unit, in passes at full depth
 
@@ -117,6 +118,7 @@ class World:
         facts |= {"oracle_units_changed": round(float(np.abs(self.everything.losses[best]).mean()), 4)}
         facts["certified"] = self._figures([self._certified(draw, True) for draw in self.draws], oracle)
         facts["certified_one_threshold"] = self._figures([self._certified(draw, False) for draw in self.draws], oracle)
+        facts["certified_dev_rows_choose"] = self._figures(self._chosen_apart(), oracle)
         alone, careless = self._by_rule()
         facts["every_rule_alone"] = {name: self._figures(found, oracle) for name, found in alone.items()}
         facts["control_without_correction"] = self._figures(careless, oracle)
@@ -143,6 +145,24 @@ class World:
             return 0.0, 1.0
         truth = self.judged.of([plan.exit])
         return float(truth.losses.mean()), self.stock / float(truth.flops.mean())
+
+    def _chosen_apart(self) -> list[tuple[float, float]]:
+        """Where units of which nothing is drawn choose, as dev rows would."""
+        order, full = np.random.default_rng(2).permutation(self.judged.units), self.judged.record.plan
+        dev, others = np.sort(order[:DEV]), np.sort(order[DEV:])
+        promise = Promise(max_drop=self.bound, confidence=1 - LEVEL, risk=self.judged.risk.name)
+        search, found = Search({full: self.judged}, promise, dev, others, apart=True), []
+        for draw in self.draws % len(others):
+            search.testing = others[draw]
+            try:
+                plan, _ = search.cheapest(self.bound)
+            except CannotPromise:
+                found.append((0.0, 1.0))
+                continue
+            truth = self.judged.of([plan.exit], others)
+            speedup = self.judged.stock_flops[others].mean() / truth.flops.mean()
+            found.append((float(truth.losses.mean()), float(speedup)))
+        return found
 
     def _by_rule(self) -> tuple[dict[str, list[tuple[float, float]]], list[tuple[float, float]]]:
         """Every rule on all units of a draw, from cautious to fast; and the control over all rules."""

@@ -3,7 +3,7 @@
 from paredown.answers._kind import RULED_OUT, Direction, Kind
 from paredown.answers._prediction import Prediction
 from paredown.answers._questions import Choices, Question, Sentence
-from paredown.answers._rows import IGNORED, Encoded, Row, collate, flat
+from paredown.answers._rows import IGNORED, Encoded, Row, collate, flat, joined
 from paredown.answers._spans import SpanPrediction
 from paredown.answers.choice import Choice
 from paredown.answers.label import SingleLabel
@@ -37,4 +37,5 @@ __all__ = [
     "TokenLabel",
     "collate",
     "flat",
+    "joined",
 ]

@@ -6,7 +6,7 @@ A question with options is one row until it becomes as many rows of a batch as i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from numbers import Integral
 from typing import Any
@@ -79,6 +79,12 @@ def by_unit(rows: Sequence[Encoded]) -> list[list[int]]:
     for index, row in enumerate(rows):
         found.setdefault(index if row.unit is None else row.unit, []).append(index)
     return [found[unit] for unit in sorted(found)]
+
+
+def joined(rows: Sequence[Encoded], others: Sequence[Encoded]) -> list[Encoded]:
+    """Encoded rows and then others, whose units stay units of their own."""
+    known = 1 + max((row.unit for row in rows if row.unit is not None), default=-1)
+    return [*rows, *(row if row.unit is None else replace(row, unit=known + row.unit) for row in others)]
 
 
 def listed(inputs: Any) -> Iterable[Any]:

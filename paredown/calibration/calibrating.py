@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from paredown import __version__
-from paredown.answers import Encoded
+from paredown.answers import Encoded, joined
 from paredown.calibration.candidates import Ground, candidates, outlook, recorded_plans, usual_reducers
 from paredown.calibration.judged import Judged, Outlook
 from paredown.calibration.losses import Risk, usual_scale
@@ -31,6 +31,7 @@ from paredown.model import AdaptiveModel
 from paredown.plan import Plan
 from paredown.runtime.timing import milliseconds, spread
 
+SELECTION = 0.2  # of the units choose, unless others do
 LEAST_UNITS = 20  # of a half
 SURE = 1.645  # standard errors that a mean is hardly beyond
 TIMED_ROWS, MOST_TIMED = 32, 12  # rows that a plan's time is measured on, and plans whose time is
@@ -66,7 +67,8 @@ def calibrate(
     reduce: Sequence[Any] | None = None,
     depths: Sequence[tuple[int, ...] | None] = (),
     per_layer: bool = True,
-    selection: float = 0.2,
+    selection: float = SELECTION,
+    choose_on: Any = None,
     seed: int = 0,
     batch_size: int = 64,
     max_length: int | None = None,
@@ -76,19 +78,24 @@ def calibrate(
     Losses are measured against the depth of the model's plan with every token. `rules`: exit rules to try, "all" that
     fit; `reduce`: reducers, by default thresholds of the plan's own or of the model's selectors; `depths`: more depths.
     `selection` is the share of units that chooses what is tested on the others; 0: all units test, rule by rule, and
-    the rules share the level. The model stays as it is: `model.plan, model.certificate = …` makes the plan its own.
+    the rules share the level. `choose_on`: other rows choose, such as dev rows, and all of `rows` test. The model stays
+    as it is: `model.plan, model.certificate = …` makes the plan its own.
     """
     if not 0 <= selection < 1:
         raise BadSetting(f"selection is the share of units that choose, from 0 to below 1, not {selection}")
     encoded = model.encode(rows, max_length)
+    apart = [] if choose_on is None else model.encode(choose_on, max_length)
     plans = recorded_plans(model, depths, usual_reducers(model) if reduce is None else reduce)
-    ground = Ground.record(model, encoded, plans, batch_size)
+    ground = Ground.record(model, joined(apart, encoded), plans, batch_size)
     measure = metric_named(metric) if isinstance(metric, str) else metric or metric_for(model.kind)
-    choosing, testing = halves(ground.units, selection, seed)
+    if choose_on is None:
+        choosing, testing = halves(ground.units, selection, seed)
+    else:
+        choosing, testing = first_and_others(ground.units, len(model.kind.by_unit(apart)))
     risk = Risk(promise.risk, measure, usual_scale(ground.full, choosing.tolist()))
     risk.check(model.kind, ground.full.labelled)
     judged = ground.judged(risk)
-    search = Search(judged, promise, choosing, testing, rules, per_layer, model.plan.exit)
+    search = Search(judged, promise, choosing, testing, rules, per_layer, model.plan.exit, choose_on is not None)
     if promise.max_drop is not None:
         chosen, tested = search.cheapest(promise.max_drop)
     else:
@@ -109,6 +116,16 @@ def halves(units: int, selection: float, seed: int) -> tuple[np.ndarray, np.ndar
     return np.sort(order[:choosing]), np.sort(order[choosing:])
 
 
+def first_and_others(units: int, first: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first units choose, the others test."""
+    if min(first, units - first) < LEAST_UNITS:
+        raise CannotPromise(
+            f"{first} rows that choose and {units - first} that test are too few to promise anything: give at least "
+            f"{LEAST_UNITS} of each"
+        )
+    return np.arange(first), np.arange(first, units)
+
+
 class Search:
     """The plans that keep a promise, on one ground."""
 
@@ -121,8 +138,11 @@ class Search:
         rules: str | Sequence[Any] = "all",
         per_layer: bool = True,
         own: Any = None,
+        apart: bool = False,
     ):
+        """`apart`: the units that choose are no share of those that were given to test."""
         self.judged, self.promise, self.choosing, self.testing = judged, promise, choosing, testing
+        self.apart = apart
         full = next(iter(judged))
         self.stock = judged[full].stock_flops
         self.families: list[list[Plan]] = []
@@ -190,7 +210,8 @@ class Search:
         rate = f"the most cautious one lost {lost:.2f} there and changed {changed:.2f} %"
         if needed is None or self.promise.guarantee == "average":
             return CannotPromise(f"{found}: {rate}; more rows would not help, allow a larger loss")
-        total = round(needed / (1 - len(self.choosing) / (units + len(self.choosing))))
+        chosen_by = 0 if self.apart else len(self.choosing)
+        total = round(needed * (units + chosen_by) / units)
         return CannotPromise(f"{found}: {rate}; at these rates about {total:,} rows would be needed in all")
 
     def _lines(self, seen: Outlook, passed: Sequence[int]) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ import numpy as np
 from paredown.answers import Encoded, Kind
 from paredown.bundle import save_plan
 from paredown.calibration import Calibrated, Promise, Risk, calibrate
+from paredown.calibration.calibrating import SELECTION
 from paredown.errors import BadSetting, CannotPromise
 from paredown.evaluation import Metric
 from paredown.model import AdaptiveModel
@@ -49,6 +50,12 @@ class Certifying:
     promise: Promise
     rows: Sequence[Encoded]
     metric: Metric
+    dev: Sequence[Encoded] = ()
+
+    @property
+    def choose_on(self) -> Sequence[Encoded] | None:
+        """Dev rows, where these are as many as would choose of the others: then all of those can test."""
+        return self.dev if self.dev and len(self.dev) >= SELECTION * len(self.rows) else None
 
     def check(self, kind: Kind) -> None:
         """Say before training, not after it, what cannot be promised."""
@@ -60,7 +67,7 @@ class Certifying:
         which keeps any promise. The model is that of the bundle, as it will be loaded."""
         model = AdaptiveModel.from_pretrained(bundle).to(device)
         try:
-            done = calibrate(model, self.rows, self.promise, metric=self.metric)
+            done = calibrate(model, self.rows, self.promise, metric=self.metric, choose_on=self.choose_on)
         except CannotPromise as error:
             full = Plan(model.plan.depth)
             save_plan(bundle, full)

@@ -10,6 +10,7 @@ from rich.table import Table
 from paredown.bundle import save_plan
 from paredown.calibration import Calibrated, Certificate, Promise
 from paredown.calibration import calibrate as search
+from paredown.calibration.calibrating import SELECTION
 from paredown.calibration.candidates import recorded_plans, usual_reducers
 from paredown.cli import _options as options
 from paredown.cli._app import app, print_forecast, print_json, results
@@ -20,6 +21,7 @@ from paredown.evaluation import metric_named
 from paredown.model import AdaptiveModel
 
 SHOWN = 8  # plans before the last that passed
+CHOOSING = "choose-on"
 Option = typer.Option
 Risk = Annotated[
     str, Option(help="What may be lost: score (of the metric), error (of a unit) or disagreement (needs no labels).")
@@ -58,7 +60,11 @@ def calibrate(
     per_layer: Annotated[bool, Option(help="Also learn a bound for every layer.")] = True,
     selection: Annotated[
         float, Option(help="Share of rows that choose what the others test; 0: all test, the rules share the level.")
-    ] = 0.2,
+    ] = SELECTION,
+    choose_on: Annotated[
+        str | None,
+        Option(help="File with rows that choose instead, such as the dev rows of training; all others test."),
+    ] = None,
     task: options.TaskName = None,
     data: options.Data = None,
     split: Annotated[str, Option(help="Of the task.")] = "dev",
@@ -76,7 +82,7 @@ def calibrate(
     promise = Promise(max_drop, target_speedup, max_latency_ms, confidence, risk, guarantee)  # type: ignore[arg-type]
     if split == "test":
         raise BadSetting("a plan that the test rows chose has none left to be tested on: calibrate on other rows")
-    source = flags.source(task, data, {split: rows}, max_length)
+    source = flags.source(task, data, {split: rows, CHOOSING: choose_on}, max_length)
     model = load_any(bundle, runtime=runtime).to(device_named(device))
     check_same_kind(model, flags.kind)
     found = source.read_for(model, split)
@@ -97,6 +103,8 @@ def calibrate(
         depths=depths,
         per_layer=per_layer,
         selection=selection,
+        choose_on=source.read_for(model, CHOOSING).rows if choose_on else None,
+        max_length=max_length,
         seed=seed,
     )
     save_plan(bundle, done.plan, done.certificate)

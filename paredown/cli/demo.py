@@ -78,7 +78,8 @@ def demo(
     run(adaptive, recipe, learnt, rows["dev"], output=there, **settings)
     bundle = there / "model"
     people.print(f"certifying a plan on {len(unseen):,} sentences …", highlight=False)
-    certifying = Certifying(_promise(adaptive), adaptive.encode(unseen, LENGTH), metric_for(adaptive.kind))
+    held, chosen_on = (adaptive.encode(its, LENGTH) for its in (unseen, rows["dev"]))
+    certifying = Certifying(_promise(adaptive), held, metric_for(adaptive.kind), chosen_on)
     _, certified, why_not = certifying.certify(bundle, adaptive.device)
     adaptive = AdaptiveModel.from_pretrained(bundle).to(adaptive.device)
     people.print("scoring and timing it on test rows, and writing the page …", highlight=False)

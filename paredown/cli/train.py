@@ -117,7 +117,7 @@ def train(
     if promise is not None:
         given = calibration and HeldOut.read(source, calibration, first, max_length, found, "--calibration").encoded
         judged_by = metric_named(found.metric, found.groups)
-        made.certifying = Certifying(promise, given or first.encode(unseen, max_length), judged_by)
+        made.certifying = Certifying(promise, given or first.encode(unseen, max_length), judged_by, ready.dev)
         made.certifying.check(first.kind)
     for folder, adaptive in zip(folders.values(), models, strict=True):
         report = run(

@@ -147,6 +147,22 @@ def test_all_units_may_test_where_rules_share_the_level() -> None:
     assert on_average.confidence is None and "on average" in str(on_average)
 
 
+@pytest.mark.parametrize("kind", ["single_label", "span"])
+def test_other_rows_may_choose_and_all_test(kind: str) -> None:
+    model, rows = made(kind)
+    units = len(model.kind.by_unit(rows))
+    _, others = made(kind, 40)
+    wanted = Promise(max_drop=0.6, risk="disagreement")
+    found = calibrate(model, rows, wanted, choose_on=others).certificate
+    assert found.units == units and found.selected_on == len(model.kind.by_unit(others))
+    again = calibrate(model, others, wanted, choose_on=rows).certificate
+    assert (again.units, again.selected_on) == (found.selected_on, found.units)
+    assert found.speedup == pytest.approx(worth(model, rows, plan=found.plan).flops_speedup)
+    few = [rows[index] for indexes in model.kind.by_unit(rows)[:10] for index in indexes]
+    with pytest.raises(CannotPromise, match="10 rows that choose and"):
+        calibrate(model, rows, wanted, choose_on=few)
+
+
 # Certificates
 
 

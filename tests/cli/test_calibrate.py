@@ -105,6 +105,16 @@ def test_a_log_is_compared_with_the_certificate(bundle: str, tmp_path: Path, cap
     assert main(["drift", bundle, rows]) == 1 and "is no prediction in JSON" in capsys.readouterr().err
 
 
+def test_rows_of_another_file_may_choose(bundle: str, tmp_path: Path, capsys: Any) -> None:
+    rows, dev = write_rows(tmp_path / "rows.csv", 60), write_rows(tmp_path / "dev.csv", 30, seed=3)
+    wanted = ["calibrate", bundle, rows, "--target-speedup", "1.01", "--json"]
+    assert main([*wanted, "--choose-on", dev]) == 0
+    found = json.loads(capsys.readouterr().out)["certificate"]
+    assert (found["units"], found["selected_on"]) == (60, 30)
+    assert main([*wanted, "--choose-on", str(tmp_path / "none.csv")]) == 1
+    assert "none.csv" in capsys.readouterr().err
+
+
 def test_training_ends_with_a_certified_plan(tmp_path: Path, tokenizer: Any, capsys: Any) -> None:
     encoder = tmp_path / "encoder"
     tiny("bert", num_labels=3, num_hidden_layers=3).save_pretrained(encoder)
@@ -117,12 +127,12 @@ def test_training_ends_with_a_certified_plan(tmp_path: Path, tokenizer: Any, cap
     found = json.loads(capsys.readouterr().out)
     model = AdaptiveModel.from_pretrained(tmp_path / "one" / "model")
     assert model.certificate is not None and found["certificate"] == model.certificate.to_json()
-    assert model.certificate.units + model.certificate.selected_on == 80  # a fifth of the rows
-    assert found["worth"]["rows"] == 50  # dev rows of the other four fifths, which chose the weights
+    assert model.certificate.units == 80  # a fifth of the rows
+    assert found["worth"]["rows"] == model.certificate.selected_on == 50  # dev rows, which chose the weights too
 
     given = ["--max-drop", "0.7", "--confidence", "0.95", "--calibration", more, "--save-dtype", "float16"]
     assert main([*line, "-o", str(tmp_path / "two"), *given]) == 0
-    assert AdaptiveModel.from_pretrained(tmp_path / "two" / "model").certificate.units == 160
+    assert AdaptiveModel.from_pretrained(tmp_path / "two" / "model").certificate.units == 200
     capsys.readouterr()
 
     assert main([*line, "-o", str(tmp_path / "three"), "--max-drop", "0.0001", "--confidence", "0.95"]) == 0
