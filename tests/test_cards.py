@@ -100,7 +100,7 @@ def test_a_card_runs(card: Path, encoder: Path, tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    "name", ["auto", "depth", "early_exit", "elue", "experiments", "families", "fastbert_paper", "tokens"]
+    "name", ["auto", "depth", "early_exit", "elue", "experiments", "families", "fastbert_paper", "together", "tokens"]
 )
 def test_a_page_of_figures_begins_with_the_answer_and_ends_with_how_it_was_made(name: str) -> None:
     text = (Path(paredown.__file__).parent.parent / "docs" / f"{name}.md").read_text(encoding="utf-8")
