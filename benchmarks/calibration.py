@@ -40,7 +40,7 @@ from paredown.evaluation.report import fitting_rules
 from paredown.system.machine import machine
 
 LEVEL, SELECTION, LEARNED = 0.05, 0.2, 20  # draws on which ways to learn bounds are compared
-DEV = 1000  # units apart, that choose what all units of a draw test
+DEV, DEV_SETS = 1000, 20  # units apart, that choose what all units of a draw test; how many sets of them
 MORE, REPEATED, ONE_SIDED = (2000, 4000, 8000, 16000), 100, 1.645  # units, draws of each; 5 % of a normal law
 PRICES = tuple(2.0 ** (step / 2) for step in range(-2, 19))  # of a lost unit, in passes at full depth
 
@@ -147,13 +147,15 @@ class World:
         return float(truth.losses.mean()), self.stock / float(truth.flops.mean())
 
     def _chosen_apart(self) -> list[tuple[float, float]]:
-        """Where units of which nothing is drawn choose, as dev rows would."""
-        order, full = np.random.default_rng(2).permutation(self.judged.units), self.judged.record.plan
-        dev, others = np.sort(order[:DEV]), np.sort(order[DEV:])
+        """Where units of which nothing is drawn choose, as dev rows would: several sets of them take turns."""
+        full, dice = self.judged.record.plan, np.random.default_rng(2)
         promise = Promise(max_drop=self.bound, confidence=1 - LEVEL, risk=self.judged.risk.name)
-        search, found = Search({full: self.judged}, promise, dev, others, apart=True), []
-        for draw in self.draws % len(others):
-            search.testing = others[draw]
+        orders = [dice.permutation(self.judged.units) for _ in range(DEV_SETS)]
+        searches = [Search({full: self.judged}, promise, its[:DEV], its[DEV:], apart=True) for its in orders]
+        found = []
+        for number, draw in enumerate(self.draws):
+            search, others = searches[number % DEV_SETS], orders[number % DEV_SETS][DEV:]
+            search.testing = others[draw % len(others)]
             try:
                 plan, _ = search.cheapest(self.bound)
             except CannotPromise:
