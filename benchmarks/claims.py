@@ -96,6 +96,10 @@ class Reaches:
     least: float  # percent
     count: str = "paper_speedup"
 
+    @property
+    def experiments(self) -> tuple[str, ...]:
+        return (self.experiment,)
+
     def __str__(self) -> str:
         return f"*{self.plan}* scores at least {self.least:g}"
 
@@ -149,18 +153,30 @@ class Claim:
     why: str = ""  # what we know of the reasons
 
     @property
+    def waiting(self) -> list[str]:
+        """The experiments that some check has nothing of yet."""
+        found = {}
+        for check in self.checks:
+            ran = {finding.experiment for finding in check.findings()}
+            several = isinstance(check, Retains)  # whose findings are of all of them
+            missing = (its for its in check.experiments if (committed(its) is None if several else its not in ran))
+            found |= dict.fromkeys(missing)
+        return list(found)
+
+    @property
     def verdict(self) -> str:
         found = [finding.holds for check in self.checks for finding in check.findings()]
         if not found:
             return "not run yet"
-        if all(found) and all(any(True for _ in check.findings()) for check in self.checks):
-            return "holds"
+        if all(found):
+            return "holds where it was run" if self.waiting else "holds"
         return "holds in part" if any(found) else "does not hold here"
 
 
 LATE = "Heads on the first token learn little below the last layers of e5-small: see the last table. "
 FIRST_TOKEN = ("exits-book-review", "exits-chnsenticorp", "exits-sst-2-mpnet-base", "exits-sst-2-e5-small")
 GLUE = tuple(f"theseus-{task}" for task in ("rte", "mrpc", "cola", "sts-b", "sst-2"))
+LABELLED = tuple(name for name in GLUE if name != "theseus-sts-b")  # numbers have no entropy
 LONG = ("three-imdb", "three-20news")
 READ = "imdb imdb-distilbert-cased 20news squad squad_v2 race hyperpartisan hyperpartisan-1024".split()
 READ = tuple(f"tokens-{rows}" for rows in READ)
@@ -236,7 +252,7 @@ CLAIMS = [
     Claim(
         "paredown",
         "Exits on the six layers save as much again.",
-        (Loses(GLUE, Plan("replaced, then exits", "entropy 4x"), Plan("replaced"), 1.0),),
+        (Loses(LABELLED, Plan("replaced, then exits", "entropy 4x"), Plan("replaced"), 1.0),),
         """Six layers have fewer to spare: on SST-2 another two times costs a point or so, on the small tasks more. The
         first epoch of the exits is short there, too: one of distillation, one of all together.""",
     ),

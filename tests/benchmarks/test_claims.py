@@ -51,13 +51,14 @@ def test_verdicts() -> None:
         Reaches(name, Plan("plain"), least) for name, least in (("one", 90.5), ("two", 60), ("three", 1))
     )
     verdicts = [Claim("", "", checks).verdict for checks in ((good,), (good, bad), (bad,), (missing,), (good, missing))]
-    assert verdicts == ["holds", "holds in part", "does not hold here", "not run yet", "holds in part"]
+    assert verdicts == ["holds", "holds in part", "does not hold here", "not run yet", "holds where it was run"]
+    assert Claim("", "", (good, missing)).waiting == ["three"]
 
 
 def test_claims_name_what_experiments_measure() -> None:
     """Experiments, recipes, rules and targets of the table."""
     for check in (check for claim in CLAIMS for check in claim.checks):
-        for name in getattr(check, "experiments", None) or (check.experiment,):
+        for name in check.experiments:
             experiment = EXPERIMENTS[name]
             for plan in (check.plan, getattr(check, "against", check.plan)):
                 recipe = experiment.recipe(plan.recipe)
