@@ -148,7 +148,6 @@ def half_as_long(long: dict[str, Any], short: dict[str, Any]) -> str:
 
 # The picture
 
-
 LOOKS = {"color": "#0072B2", "marker": "o"}, {"color": "#D55E00", "marker": "s"}
 LINE = {"linewidth": 1.8, "markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.7}
 GUESSING = {"color": "0.35", "linewidth": 1.2, "linestyle": ":"}

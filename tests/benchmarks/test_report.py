@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import paredown
-from benchmarks import experiments_report, report, result_files
+from benchmarks import experiments_picture, experiments_report, report, result_files
 from benchmarks.experiments import EXPERIMENTS
 from benchmarks.pages import DOCS, ROOT, SCRIPT, put
 from benchmarks.result_files import code
@@ -150,3 +150,25 @@ def test_slots_have_some_recipes_layers_and_single_figures(made_up: dict[str, An
     assert inline("lost: auto-rte; auto; entropy 3x") == "3.0" and inline("faster: auto-rte; auto; entropy 3x") == "3.1"
     with pytest.raises(KeyError, match="entropy 9x"):
         inline("figure: auto-rte; auto; entropy 9x")
+
+
+def test_a_picture_is_of_the_best_at_so_much_work_and_has_a_row_for_each_kind_of_head(tmp_path: Path) -> None:
+    def trained(recipe: str, method: str, seed: int, low: float) -> dict[str, Any]:
+        curve = [{"score": score, "speedup": times} for score, times in ((0.9, 1.0), (0.8, 2.0), (low, 6.0))]
+        plan = {"curve": curve, "per_layer": {"1": low, "2": 0.9}}
+        return {"recipe": recipe, "seed": seed, "described": {"methods": [method]}, "plans": {"none": plan}}
+
+    runs = [trained("own", "deebert:lr=1", 1, 0.5), trained("ours", "deebert:head=attention", 1, 0.6)]
+    runs += [trained("ours", "deebert:head=attention", 2, 0.7)]
+    runs[0]["rows"] = {"test": 10}
+    groups = experiments_picture.grouped({"runs": runs})
+    assert {title: list(recipes) for title, recipes in groups.items()} == {
+        "attention heads": ["ours"],
+        "heads on the first token": ["own"],
+    }
+    found = dict(zip(experiments_picture.STEPS, experiments_picture.frontier(runs[1:], "speedup"), strict=True))
+    assert [round(found[times], 6) for times in (1.0, 2.0, 3.0, 6.0)] == [90.0, 80.0, 65.0, 65.0]
+    assert experiments_picture.heads_of(runs[1:]) == pytest.approx([65.0, 90.0])
+    facts = {"rows": "sst-2", "encoder": "gte-small", "count": "speedup"}
+    experiments_picture.draw({"name": "exits", "experiment": facts, "runs": runs}, tmp_path / "exits.png")
+    assert (tmp_path / "exits.png").stat().st_size > 10_000
