@@ -186,6 +186,8 @@ SETS: dict[str, RowSet] = {
     "hyperpartisan-1024": replace(_HYPERPARTISAN, max_length=1024),
     "imdb-512": RowSet(Source("imdb"), _IMDB_FILES, **_LONG),
     "20news-512": RowSet(Source("20news"), _NEWS_FILES, **_LONG),
+    "imdb-512-all": RowSet(Source("imdb"), _IMDB_FILES, **{**_LONG, "train": 14_000}),
+    "20news-512-all": RowSet(Source("20news"), _NEWS_FILES, **{**_LONG, "train": 10_314}),
     "sst-2-1000": glue("sst-2", "SST-2", held_out=DEV, train=1_000, dev=200),
     "imdb-1000": RowSet(Source("imdb"), _IMDB_FILES, max_length=256, held_out=DEV, train=1_000, dev=200),
     "20news-1000": RowSet(Source("20news"), _NEWS_FILES, max_length=256, held_out=DEV, train=1_000, dev=200),
