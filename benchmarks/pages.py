@@ -34,6 +34,11 @@ def table(head: list[str], lines: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *lines])
 
 
+def stacked(*parts: str) -> str:
+    """Those that are not empty, with a line between them."""
+    return "\n\n".join(part for part in parts if part)
+
+
 def how_made(results: list[dict], cautions: list[str], after: str = "", what: str = "this page", now: str = "") -> str:
     """The last section of a page: who writes `what`, the commands behind it, what is `after` them, and cautions. `now`:
     the experiments that took the place of a script that is gone."""
