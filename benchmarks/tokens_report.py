@@ -9,7 +9,7 @@ from typing import NamedTuple
 from benchmarks.experiment import Experiment
 from benchmarks.experiments import ALL_TOKENS, TOKENS
 from benchmarks.experiments_report import mean, waiting
-from benchmarks.pages import DOCS, ROOT, Document, committed, decimal, filled, put, span, spoken, table
+from benchmarks.pages import DOCS, ROOT, Document, committed, decimal, filled, put, span, spoken, stacked, table
 from benchmarks.result_files import FULL, by_seed, paired
 from benchmarks.result_files import committed as result_of
 from benchmarks.rows import SETS
@@ -35,18 +35,21 @@ def saving(experiment: Experiment, recipe: str) -> Saving | None:
 
 def answer() -> str:
     """What a reader came for: what fewer tokens cost on test rows, and what time follows."""
-    of_tokens = [said for recipe in POLICIES if (said := over_sets(recipe))] or [waiting([one.name for one in TOKENS])]
-    return filled(f"{' '.join(of_tokens)} These are test rows, beside the same models with all tokens. {times()}")
+    policies = [said for recipe in POLICIES if (said := over_sets(recipe))]
+    if not policies:
+        return stacked(waiting([one.name for one in TOKENS]), filled(times()))
+    return filled(f"On test rows, beside the same models with all tokens, {', and '.join(policies)}. {times()}")
 
 
 def over_sets(recipe: str) -> str:
-    found = {one.short: its for one in TOKENS if (its := saving(one, recipe))}
+    found = [its for one in TOKENS if (its := saving(one, recipe))]
     if not found:
         return ""
-    lost, faster = zip(*((fmean(its.lost), its.faster) for its in found.values()), strict=True)
-    typical = f", in the median {decimal(median(lost))}" if len(found) > 1 else ""
-    return f"""On {spoken(list(found))}, a policy {POLICIES[recipe]} runs {span(faster)} times fewer FLOPs than all
-        tokens do and loses {span(lost)} points{typical}."""
+    lost, faster = zip(*((fmean(its.lost), its.faster) for its in found), strict=True)
+    several, typical = ("s", f", in the median {decimal(median(lost))}") if len(found) > 1 else ("", "")
+    return f"""a policy {POLICIES[recipe]} runs {span(faster)} times fewer FLOPs on {len(found)} set{
+        several
+    } and loses {span(lost)} points{typical}"""
 
 
 def times() -> str:
