@@ -259,7 +259,7 @@ CLAIMS = [
             for target, most in ((2, 0.5), (3, 1.0), (4, 2.0))
         ),
         """AG News' dev rows come from other sources than its test rows, so that what they choose is too fast there. RTE
-        and CoLA, which are small and hard, need more of their layers.""",
+        and CoLA, hard for so small an encoder, need more of its layers.""",
     ),
     Claim(
         "paredown",

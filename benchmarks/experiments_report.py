@@ -85,7 +85,7 @@ def waiting(names: list[str]) -> str:
 
 def _known(name: str, recipes: list[str]) -> list[str]:
     """The recipes that a slot asks for, or all, none of them misspelt."""
-    labels = [recipe.label for recipe in EXPERIMENTS[name].recipes]
+    labels = [recipe.label for one in chosen([name]) for recipe in one.recipes]
     if unknown := set(recipes) - set(labels):
         raise KeyError(f"a slot asks {name} for {', '.join(unknown)}, which it does not have")
     return recipes or labels
@@ -177,10 +177,10 @@ def by_recipe(result: dict[str, Any], recipes: Iterable[str]) -> Iterator[tuple[
 def of_one(make: Callable[[dict[str, Any], list[str]], str], name: str, recipes: list[str]) -> str:
     """A table of an experiment, and what of it was not run yet."""
     recipes, result = _known(name, recipes), committed(name)
-    ran = [] if result is None else [recipe for recipe, _ in by_recipe(result, recipes)]
-    if result is None or not ran:
+    if result is None:
         return waiting([name])
-    return stacked(make(result, ran), waiting([recipe for recipe in recipes if recipe not in ran]))
+    ran = [recipe for recipe, _ in by_recipe(result, recipes)]
+    return stacked(make(result, ran) if ran else "", waiting([recipe for recipe in recipes if recipe not in ran]))
 
 
 def layers(result: dict[str, Any], recipes: Iterable[str]) -> str:

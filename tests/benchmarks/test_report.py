@@ -139,7 +139,7 @@ def test_what_was_not_run_yet_is_named_and_what_nobody_knows_is_an_error(made_up
 
     assert filled("experiment: auto-snli") == filled("layers: auto-snli") == "Not run yet: `auto-snli`."
     assert filled("experiment: auto-rte").endswith("|\n\nNot run yet: `independent`.")
-    assert filled("experiment: auto-rte; independent") == "Not run yet: `auto-rte`."
+    assert filled("experiment: auto-rte; independent") == "Not run yet: `independent`."
     assert experiments_report.with_figures(
         "<!-- lost: auto-snli; auto; entropy 2x --><!-- end --> <!-- figure: auto-rte; independent; own --><!-- end -->"
     ).replace("<!-- end -->", "").split("-->")[1:] == [
