@@ -1,126 +1,130 @@
-"""The figures of docs/auto.md and of the method's card, from the results beside it."""
+"""The figures of docs/auto.md, of the method's card and of the README, from the results of `auto-*`."""
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean, median
 
-from benchmarks.pages import DOCS, ROOT, Document, committed, filled, how_made, machine, put, table
+from benchmarks.experiment import Experiment
+from benchmarks.experiments import AUTOS
+from benchmarks.experiments_report import mean, spread, waiting
+from benchmarks.pages import DOCS, ROOT, Document, decimal, filled, put, span, table
+from benchmarks.result_files import FULL, Point, by_seed, committed, paired
+from benchmarks.rows import SETS
 
 PAGE, CARD = DOCS / "auto.md", ROOT / "paredown" / "methods" / "auto" / "README.md"
-TARGETS = (2, 3, 4)  # times fewer layers
-SPEEDS = ("1", *map(str, TARGETS))
-# In the order of the table; the last four are parts of 1,000 rows.
-SETS = "sst-2 mrpc rte cola sts-b imdb 20news ag_news book-review chnsenticorp scitail squad".split()
-SETS += [f"{name}, 1,000 rows" for name in ("sst-2", "imdb", "20news", "ag_news")]
+RECIPES = ("auto", "independent")
+SPEEDS = (FULL, *(f"{target:g}x" for target in AUTOS[0].targets))
+ASKED = [FULL, *(f"{speed} on dev" for speed in SPEEDS[1:])]
+Both = tuple[tuple[Point, ...], ...]  # figures of the same seeds
 
 
-def mean(runs: list[dict], name: str, recipe: str, speed: str) -> float:
-    """In percent, over the seeds."""
-    return 100 * statistics.mean(run["scores"][speed] for run in runs if (run["set"], run["recipe"]) == (name, recipe))
+@dataclass(frozen=True)
+class Compared:
+    """What `auto` and the independent recipe do on one set, of the seeds that both have."""
+
+    experiment: Experiment
+
+    @cached_property
+    def by_speed(self) -> dict[str, Both]:
+        """The figures of both; none at a speed that some seed does not reach."""
+        seen = by_seed(self.experiment.name)
+        rule = "patience" if SETS[self.experiment.rows].kind == "regression" else "entropy"
+        plans = {speed: speed if speed == FULL else f"{rule} {speed}" for speed in SPEEDS}
+        found = {speed: paired(seen, *((recipe, plan) for recipe in RECIPES)) for speed, plan in plans.items()}
+        return {
+            speed: tuple(zip(*its, strict=True)) for speed, its in found.items() if its and len(its) == len(found[FULL])
+        }
+
+    @cached_property
+    def own(self) -> Both:
+        """The plan that `auto` chose itself, and its full depth."""
+        return tuple(zip(*paired(by_seed(self.experiment.name), ("auto", "own"), ("auto", FULL)), strict=True))
+
+    @property
+    def lost(self) -> list[float]:
+        """By that plan, in points, by seed."""
+        return [100 * (whole["score"] - own["score"]) for own, whole in zip(*self.own, strict=True)]
+
+    @property
+    def seeds(self) -> int:
+        return len(self.by_speed[FULL][0])
+
+    def gain(self, speed: str) -> float:
+        ours, theirs = self.by_speed[speed]
+        return 100 * (mean(ours) - mean(theirs))
 
 
-def scores(runs: list[dict]) -> str:
-    """A line for each set: auto, and how far it is above the independent recipe."""
-    lines, gains = [], {speed: [] for speed in SPEEDS}
-    for name in SETS:
-        cells, its = [], next(run for run in runs if run["set"] == name)
-        for speed in SPEEDS:
-            ours, theirs = (mean(runs, name, recipe, speed) for recipe in ("auto", "independent"))
-            gains[speed].append(ours - theirs)
-            cells.append(f"{ours:.1f} ({ours - theirs:+.1f})")
-        lines.append([name, its["encoder"], its["metric"], *cells])
-    lines.append(["mean gain", "", "", *(f"{statistics.mean(gains[speed]):+.1f}" for speed in SPEEDS)])
-    return table(["set", "encoder", "metric", "full depth", *(f"{target}× fewer layers" for target in TARGETS)], lines)
+def compared() -> list[Compared]:
+    """The sets that some seed has both recipes of."""
+    return [its for its in map(Compared, AUTOS) if its.by_speed]
 
 
-def spread(runs: list[dict]) -> str:
-    """How far the seeds of auto lie apart."""
-    lines = []
-    for name in SETS:
-        found = [
-            [100 * run["scores"][at] for at in SPEEDS] for run in runs if (run["set"], run["recipe"]) == (name, "auto")
-        ]
-        lines.append([name, *(f"{min(its):.1f} to {max(its):.1f}" for its in zip(*found, strict=True))])
-    return table(["auto, lowest to highest seed", "full depth", *(f"{target}×" for target in TARGETS)], lines)
-
-
-def plans(runs: list[dict]) -> str:
-    """The plan that auto chose on dev rows: what it saves and costs on test rows, mean over the seeds."""
-    lines = []
-    for name in SETS:
-        worths = [run["plan"]["test"] for run in runs if (run["set"], run["recipe"]) == (name, "auto")]
-        layers, flops = (statistics.mean(worth[key] for worth in worths) for key in ("layers", "flops_speedup"))
-        lost = [100 * (worth["full_score"] - worth["score"]) for worth in worths]
-        run, each = f"{layers:.1f} of {worths[0]['full_layers']:.0f}", f"{min(lost):+.1f} to {max(lost):+.1f}"
-        lines.append([name, run, f"{flops:.2f}×", f"{statistics.mean(lost):+.2f}", each])
-    return table(["plan of auto", "layers run", "fewer FLOPs", "points lost", "by seed"], lines)
-
-
-def plan(runs: list[dict], name: str) -> tuple[float, float]:
-    """Of the plan that auto chose: times fewer FLOPs and points lost on test rows, mean over the seeds."""
-    worths = [run["plan"]["test"] for run in runs if (run["set"], run["recipe"]) == (name, "auto")]
-    lost = [100 * (worth["full_score"] - worth["score"]) for worth in worths]
-    return statistics.mean(worth["flops_speedup"] for worth in worths), statistics.mean(lost)
-
-
-def page(text: str, results: dict) -> str:
-    """The page with its slots filled."""
-    return put(text, answer=answer(results), figures=figures(results), made=made(results))
-
-
-def answer(results: dict) -> str:
-    """What a reader came for: how far above the plain recipe, typically and at least."""
-    runs = results["runs"]
-    gains = {
-        (name, speed): mean(runs, name, "auto", speed) - mean(runs, name, "independent", speed)
-        for name in SETS
-        for speed in SPEEDS
-    }
-    most = max(gains, key=lambda at: gains[at])
+def answer() -> str:
+    """What a reader came for: how far above the plain recipe, and what the plans save and lose."""
+    if not (found := compared()):
+        return waiting([one.name for one in AUTOS])
+    gains = {(its, speed): its.gain(speed) for its in found for speed in its.by_speed}
+    least, most = (described(*end(gains, key=lambda at: gains[at])) for end in (min, max))
+    saved, lost = [mean(its.own[0], "flops_speedup") for its in found], [fmean(its.lost) for its in found]
+    seeds = max(its.seeds for its in found)
+    fewer = "".join(f", of {its.experiment.short} {its.seeds}" for its in found if its.seeds < seeds)
     return filled(
-        f"""The median gain is {statistics.median(gains.values()):.1f} points, the least {min(gains.values()):.1f}, the
-        largest {gains[most]:.1f} (on {most[0]}, where the plain recipe scores {
-            mean(runs, most[0], "independent", most[1]):.1f}). Scores are of test rows, mean of {
-            len(seeds(runs))
-        } seeds; both recipes chose their weights on
-        dev rows."""
+        f"""`auto` beside a plain recipe (fine-tune, then exits by self-distillation), on {len(found)} of the table's {
+            len(AUTOS)
+        } sets, at full depth and where {", ".join(SPEEDS[1:])} fewer layers were asked of dev rows: the
+        median gain is {decimal(median(gains.values()))} points, the least {least}, the largest {
+            most
+        }. The plans that `auto` chose
+        itself run {span(saved)} times fewer FLOPs and lose {span(lost)} points, in the median {decimal(median(lost))}.
+        Scores are of test rows, which nothing was chosen on, mean of {seeds} seeds{fewer}."""
     )
 
 
-def figures(results: dict) -> str:
-    runs = results["runs"]
-    rows = [[name, *(f"{its[split]:,}" for split in ("train", "dev", "test"))] for name, its in _rows(runs).items()]
-    text = f"""Test scores in percent, mean of {len(seeds(runs))} seeds; in brackets how far `auto` is above the
-        independent recipe, `{results["recipes"]["independent"]}`."""
-    return f"""{filled(text)}
-
-{scores(runs)}
-
-The plan that `auto` chose on dev rows (at most half a point lost there), on test rows; less than 0 is a gain:
-
-{plans(runs)}
-
-{spread(runs)}
-
-{table(["rows", "train", "dev", "test"], rows)}"""
+def described(its: Compared, speed: str) -> str:
+    """A gain and where it is; a plan may save far more than was asked for."""
+    ours, theirs = (f"{100 * mean(points):.1f} at {mean(points, 'speedup'):.1f}x" for points in its.by_speed[speed])
+    return f"{decimal(its.gain(speed))} ({its.experiment.short}: {ours}, the plain recipe {theirs})"
 
 
-def made(results: dict) -> str:
-    said = f"Seeds {', '.join(map(str, seeds(results['runs'])))}."
-    facts = [machine(results, "32 bits (TF32)", said)]
-    return how_made([], facts, what="the figures of this page", now="'auto-*'")
+def scores() -> str:
+    """A line for each set: `auto`, and how far it is above the independent recipe."""
+    lines = []
+    for its in compared():
+        one, counts = its.experiment, committed(its.experiment.name)["runs"][0]["rows"]
+        rows = " / ".join(f"{counts[split]:,}" for split in ("train", "dev", "test"))
+        cells = [
+            f"{100 * mean(its.by_speed[at][0]):.1f} ({its.gain(at):+.1f})" if at in its.by_speed else ""
+            for at in SPEEDS
+        ]
+        lines.append([one.short, one.encoder, SETS[one.rows].metric, rows, str(its.seeds), *cells])
+    return table(["set", "encoder", "metric", "train / dev / test rows", "seeds", *ASKED], lines)
 
 
-def seeds(runs: list[dict]) -> list[int]:
-    return sorted({run["seed"] for run in runs})
+def plans() -> str:
+    """What the plans that `auto` chose on dev rows do on test rows."""
+    lines = []
+    for its in compared():
+        own, whole = its.own
+        layers = f"{mean(own, 'layers'):.1f} of {mean(whole, 'layers'):.0f}"
+        by_seeds = ", ".join(f"{lost:+.1f}" for lost in its.lost)
+        saved = f"{mean(own, 'flops_speedup'):.2f}x"
+        lines.append([its.experiment.short, layers, saved, f"{fmean(its.lost):+.2f}", by_seeds])
+    return table(["its own plan", "layers run", "fewer FLOPs", "points lost", "by seed"], lines)
 
 
-def _rows(runs: list[dict]) -> dict[str, dict[str, int]]:
-    return {name: next(run["rows"] for run in runs if run["set"] == name) for name in SETS}
+def spreads() -> str:
+    """How far the seeds lie apart, and how many times fewer layers test rows ran."""
+    lines = []
+    for its in compared():
+        for number, recipe in enumerate(RECIPES):
+            able = {speed: spread(list(both[number]), "speedup") for speed, both in its.by_speed.items()}
+            lines.append([its.experiment.short, recipe, *(able.get(speed, "") for speed in SPEEDS)])
+    return table(["", "recipe", *ASKED], lines)
 
 
 def documents() -> Iterator[Document]:
-    results = committed("auto")
-    yield PAGE, lambda text: page(text, results)
-    yield CARD, lambda text: put(text, figures=scores(results["runs"]))
+    yield PAGE, lambda text: put(text, answer=answer(), scores=scores(), plans=plans(), spread=spreads())
+    yield CARD, lambda text: put(text, figures=scores())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.pages import DOCS, Document, bullets, committed, filled, how_made, machine, put, spoken, table
+from benchmarks.pages import DOCS, SCRIPT, Document, bullets, committed, filled, put, spoken, table
 from paredown.evaluation.elue import TASKS, Standing
 from paredown.evaluation.plots import STYLE, elue
 
@@ -62,15 +62,28 @@ The rows:
 
 def made(results: dict, standing: Standing) -> str:
     cautions = [
-        machine(results, results["precision"]),
+        f"""**Machine**: one {results["device"] or "CPU"}, {results["precision"]}, torch {
+            results["torch"]
+        }, transformers {results["transformers"]}.""",
         f"**Weights**: {results['encoder']}, {seeds(results)}, trained by `{example(results)}` and the like.",
         """**Noise**: one standard error of a score is about a point on the smaller test sets, so differences below one
         point say little.""",
         """**FLOPs of heads** were counted as they were then, every token asking; since then only the first does, which
         saves 2 to 5 % of a layer at each exit, so exits would score a little higher now.""",
     ]
-    section = how_made([results], cautions, what="the figures of this page")
-    return f"{section}\n\nLeft out or doubtful:\n\n{bullets(standing.notes)}"
+    return f"""## How this was made
+
+{filled(f"`{SCRIPT}` writes the figures of this page and overwrites edits. They are read from results made by:")}
+
+```
+{results["command"]}
+```
+
+{bullets(cautions)}
+
+Left out or doubtful:
+
+{bullets(standing.notes)}"""
 
 
 def scores(standing: Standing) -> str:

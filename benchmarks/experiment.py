@@ -48,6 +48,11 @@ class Experiment:
     seeds: tuple[int, ...] = (1, 2, 3)
     chosen: str = CHOSEN  # on which rows
 
+    @property
+    def short(self) -> str:
+        """Its name without the family's."""
+        return self.name.split("-", 1)[1]
+
     def recipe(self, label: str) -> Recipe:
         return next(recipe for recipe in self.recipes if recipe.label == label)
 

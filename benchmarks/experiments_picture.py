@@ -59,7 +59,7 @@ def grouped(result: dict[str, Any]) -> dict[str, dict[str, list[dict[str, Any]]]
     """By kind of head, the runs of every recipe that has exits."""
     found: dict[str, dict[str, list[dict[str, Any]]]] = {"attention heads": {}, "heads on the first token": {}}
     for run in result["runs"]:
-        if "curve" not in run["plans"]["none"]:
+        if "curve" not in with_exits(run):
             continue
         last = run["described"]["methods"][-1]
         first = last.startswith(FIRST_TOKEN) and "head=attention" not in last
@@ -67,9 +67,14 @@ def grouped(result: dict[str, Any]) -> dict[str, dict[str, list[dict[str, Any]]]
     return found
 
 
+def with_exits(run: dict[str, Any]) -> dict[str, Any]:
+    """The figures of the reducer that was measured, which exits come on top of; with several, of the first."""
+    return next(iter(run["plans"].values()))
+
+
 def frontier(runs: list[dict[str, Any]], count: str) -> list[float]:
     """In percent, the mean over seeds of the best score at so many times less work, or more."""
-    curves = [run["plans"]["none"]["curve"] for run in runs]
+    curves = [with_exits(run)["curve"] for run in runs]
 
     def best(curve: list[dict[str, Any]], times: float) -> float:
         return max((its["score"] for its in curve if its[count] >= times - 1e-9), default=float("nan"))
@@ -78,7 +83,7 @@ def frontier(runs: list[dict[str, Any]], count: str) -> list[float]:
 
 
 def heads_of(runs: list[dict[str, Any]]) -> list[float]:
-    found = [list(run["plans"]["none"]["per_layer"].values()) for run in runs]
+    found = [list(with_exits(run)["per_layer"].values()) for run in runs]
     return [100 * statistics.mean(its) for its in zip(*found, strict=True)]
 
 

@@ -4,32 +4,43 @@ Slots of any document, with `<!-- end -->` behind what they hold:
 
     <!-- experiment: NAME -->                   its table; `NAME; RECIPE; RECIPE` for some of its recipes
     <!-- layers: NAME -->                       test scores of the heads after every layer, likewise
-    <!-- across: PATTERN; RECIPE; RECIPE -->    test scores at full depth over the experiments of a pattern
+    <!-- across: PATTERN; RECIPE; RECIPE -->    test scores at full depth in the experiments of a pattern that have all
     <!-- figure: NAME; RECIPE; PLAN -->         in a sentence: a test score, mean of the seeds, in percent
     <!-- lost: NAME; RECIPE; PLAN -->           points below the same models at full depth
     <!-- faster: NAME; RECIPE; PLAN -->         times less work, as the experiment counts it
 
-A picture `NAME.png` in docs/ is drawn anew where a document shows it.
+What was not run yet is named there; what the table of experiments does not have is an error. A picture `NAME.png` in
+docs/ is drawn anew where a document shows it.
 """
 
 from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterator
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.experiment import COUNTS, Experiment
-from benchmarks.experiments import EXPERIMENTS
+from benchmarks.experiments import EXPERIMENTS, chosen
 from benchmarks.experiments_picture import draw
-from benchmarks.pages import DOCS, ROOT, SCRIPT, Document, filled, table
-from benchmarks.result_files import changed_since, committed, figures, machines, spoken_commits
+from benchmarks.pages import DOCS, ROOT, SCRIPT, Document, filled, stacked, table
+from benchmarks.result_files import (
+    FULL,
+    Point,
+    by_seed,
+    changed_since,
+    committed,
+    machines,
+    paired,
+    spoken_commits,
+)
 from benchmarks.rows import SETS
 
 PAGE = DOCS / "experiments.md"
 BLOCK = re.compile(r"(<!-- (experiment|layers|across): ([^;]*?)(?:; (.*?))? -->\n).*?(<!-- end -->)", re.DOTALL)
+NOT_RUN = "not run yet"
 INLINE = re.compile(r"(<!-- (figure|lost|faster): (.*?); (.*?); (.*?) -->).*?(<!-- end -->)", re.DOTALL)
 PICTURE = re.compile(r"!\[[^]]*\]\((?:docs/)?([^)/]+)\.png\)")
 
@@ -48,64 +59,58 @@ def with_slots() -> list[Path]:
 def pictures() -> None:
     shown = {name for path in with_slots() for name in PICTURE.findall(path.read_text(encoding="utf-8"))}
     for name in sorted(shown & EXPERIMENTS.keys()):
-        draw(_result(name), DOCS / f"{name}.png")
+        if (result := committed(name)) is not None:
+            draw(result, DOCS / f"{name}.png")
 
 
 def with_figures(text: str) -> str:
     """A document with the slots of experiments filled."""
-    makers = {"experiment": scores, "layers": layers}
 
     def block(found: re.Match[str]) -> str:
         begin, kind, name, listed, end = found.groups()
-        recipes = listed.split("; ") if listed else None
-        made = across(name, recipes or []) if kind == "across" else makers[kind](_result(name), recipes)
+        made = BLOCKS[kind](name, listed.split("; ") if listed else [])
         return f"{begin}{made}\n{end}"
 
     def inline(found: re.Match[str]) -> str:
         begin, kind, *which, end = found.groups()
-        return f"{begin}{FIGURES[kind](*which)}{end}"
+        return f"{begin}{single(kind, *which)}{end}"
 
     return INLINE.sub(inline, BLOCK.sub(block, text))
 
 
-def _result(name: str) -> dict[str, Any]:
-    result = committed(name)
-    if result is None:
-        raise FileNotFoundError(f"a slot asks for the experiment {name!r}, which has no file in benchmarks/results")
-    return result
+def waiting(names: list[str]) -> str:
+    """A sentence; empty where nothing is waited for."""
+    return filled(f"{NOT_RUN.capitalize()}: {', '.join(f'`{name}`' for name in names)}.") if names else ""
+
+
+def _known(name: str, recipes: list[str]) -> list[str]:
+    """The recipes that a slot asks for, or all, none of them misspelt."""
+    labels = [recipe.label for one in chosen([name]) for recipe in one.recipes]
+    if unknown := set(recipes) - set(labels):
+        raise KeyError(f"a slot asks {name} for {', '.join(unknown)}, which it does not have")
+    return recipes or labels
 
 
 # One figure, mean over the seeds
 
 
-def _points(name: str, recipe: str, plan: str) -> list[dict[str, Any]]:
-    result = _result(name)
-    found = [point for run in result["runs"] if run["recipe"] == recipe for its, point in figures(run) if its == plan]
-    if not found:
+def mean(points: Iterable[Point], key: str = "score") -> float:
+    return statistics.mean(point[key] for point in points)
+
+
+def single(kind: str, name: str, recipe: str, plan: str) -> str:
+    """A figure for a sentence."""
+    _known(name, [recipe])
+    seen = by_seed(name)
+    both = paired(seen, (recipe, plan), (recipe, plan if kind != "lost" else FULL))
+    if not both and any(its == recipe for its, _ in seen):
         raise KeyError(f"a slot asks {name} for {recipe!r} at {plan!r}, which it does not have")
-    return found
-
-
-def mean(name: str, recipe: str, plan: str) -> float:
-    """Of the test scores, in percent."""
-    return 100 * statistics.mean(point["score"] for point in _points(name, recipe, plan))
-
-
-def figure(name: str, recipe: str, plan: str) -> str:
-    return f"{mean(name, recipe, plan):.1f}"
-
-
-def lost(name: str, recipe: str, plan: str) -> str:
-    full, here = (_points(name, recipe, its) for its in ("full depth", plan))
-    return f"{100 * statistics.mean(one['score'] - other['score'] for one, other in zip(full, here, strict=True)):.1f}"
-
-
-def faster(name: str, recipe: str, plan: str) -> str:
-    count = _result(name)["experiment"]["count"]
-    return f"{statistics.mean(point[count] for point in _points(name, recipe, plan)):.1f}"
-
-
-FIGURES = {"figure": figure, "lost": lost, "faster": faster}
+    if not both:
+        return NOT_RUN
+    here, there = zip(*both, strict=True)
+    if kind == "lost":
+        return f"{100 * (mean(there) - mean(here)):.1f}"
+    return f"{mean(here, EXPERIMENTS[name].count):.1f}" if kind == "faster" else f"{100 * mean(here):.1f}"
 
 
 # The page
@@ -113,14 +118,12 @@ FIGURES = {"figure": figure, "lost": lost, "faster": faster}
 
 def page() -> str:
     found = {name: result for name in EXPERIMENTS if (result := committed(name)) is not None}
-    missing = [f"`{name}`" for name in EXPERIMENTS if name not in found]
+    missing = waiting([name for name in EXPERIMENTS if name not in found])
     text = f"""{len(found)} of {len(EXPERIMENTS)} experiments of the table `benchmarks/experiments.py` have been run.
         Scores are of test rows, mean of the seeds, with the lowest and the highest seed in brackets; weights and
         thresholds were chosen on dev rows alone."""
     sections = [section(EXPERIMENTS[name], result) for name, result in found.items()]
-    waiting = filled(f"Not run yet: {', '.join(missing)}.") if missing else ""
-    parts = ["# The experiments", filled(text), *sections, waiting, made()]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return stacked("# The experiments", filled(text), *sections, missing, made()) + "\n"
 
 
 def made() -> str:
@@ -135,11 +138,11 @@ def made() -> str:
 
 
 def section(experiment: Experiment, result: dict[str, Any]) -> str:
-    chosen, rows = SETS[experiment.rows], result["runs"][0]["rows"]
-    places = (f"{its['device']}, torch {its['torch']}, transformers {its['transformers']}" for its in machines(result))
+    its, rows = SETS[experiment.rows], result["runs"][0]["rows"]
+    places = (f"{one['device']}, torch {one['torch']}, transformers {one['transformers']}" for one in machines(result))
     where = "; ".join(dict.fromkeys(places))
     about = f"""{experiment.encoder}; {rows["train"]:,} train, {rows["dev"]:,} dev and {rows["test"]:,} test rows of at
-        most {chosen.max_length} tokens; {chosen.metric}; work is counted in {COUNTS[experiment.count]}. `{
+        most {its.max_length} tokens; {its.metric}; work is counted in {COUNTS[experiment.count]}. `{
         result["command"]
     }` at {spoken_commits(result)}; {where}."""
     changed = changed_since(result)
@@ -147,7 +150,7 @@ def section(experiment: Experiment, result: dict[str, Any]) -> str:
     settings = [[run, ", then ".join(f"`{its}`" for its in methods)] for run, methods in trained(result).items()]
     return f"""## {experiment.name}
 
-{scores(result)}
+{scores(result, trained(result))}
 
 {filled(about)}
 {age}
@@ -164,16 +167,23 @@ def trained(result: dict[str, Any]) -> dict[str, list[str]]:
     }
 
 
-def by_recipe(result: dict[str, Any], recipes: list[str] | None) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """The recipes that were run, or those asked for, and their runs."""
-    for recipe in recipes or result["experiment"]["recipes"]:
+def by_recipe(result: dict[str, Any], recipes: Iterable[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Those of the recipes that were run, and their runs."""
+    for recipe in recipes:
         if runs := [run for run in result["runs"] if run["recipe"] == recipe]:
             yield recipe, runs
-        elif recipes:
-            raise KeyError(f"a slot asks {result['name']} for {recipe!r}, which was not run")
 
 
-def layers(result: dict[str, Any], recipes: list[str] | None = None) -> str:
+def of_one(make: Callable[[dict[str, Any], list[str]], str], name: str, recipes: list[str]) -> str:
+    """A table of an experiment, and what of it was not run yet."""
+    recipes, result = _known(name, recipes), committed(name)
+    if result is None:
+        return waiting([name])
+    ran = [recipe for recipe, _ in by_recipe(result, recipes)]
+    return stacked(make(result, ran) if ran else "", waiting([recipe for recipe in recipes if recipe not in ran]))
+
+
+def layers(result: dict[str, Any], recipes: Iterable[str]) -> str:
     """A line for every recipe: what its heads score after each layer, mean of the seeds."""
     found = {recipe: [run["plans"]["none"]["per_layer"] for run in runs] for recipe, runs in by_recipe(result, recipes)}
     numbers = list(next(iter(found.values()))[0])
@@ -185,37 +195,51 @@ def layers(result: dict[str, Any], recipes: list[str] | None = None) -> str:
 
 
 def across(pattern: str, recipes: list[str]) -> str:
-    """A line for every recipe: its score in each experiment, their mean, and how much of the first recipe's mean it
-    keeps."""
-    names = [name for name in EXPERIMENTS if fnmatchcase(name, pattern) and committed(name) is not None]
-    means = {recipe: [mean(name, recipe, "full depth") for name in names] for recipe in recipes}
+    """A line for every recipe: its score in each experiment that has all of them, their mean, and how much of the first
+    recipe's mean it keeps."""
+    matched = {one.name: by_seed(one.name) for one in chosen([pattern])}
+    for name in matched:
+        _known(name, recipes)
+    seen = {name: its for name, its in matched.items() if all((recipe, FULL) in its for recipe in recipes)}
+    missing = waiting([name for name in matched if name not in seen])
+    if not seen:
+        return missing
+    means = {recipe: [100 * mean(its[recipe, FULL].values()) for its in seen.values()] for recipe in recipes}
     whole = statistics.mean(means[recipes[0]])
     lines = []
     for recipe, its in means.items():
         both = statistics.mean(its), 100 * statistics.mean(its) / whole
         lines.append([recipe, *(f"{score:.1f}" for score in (*its, *both))])
-    rows = [EXPERIMENTS[name].rows for name in names]
-    return table(["full depth", *(f"{its}, {SETS[its].metric}" for its in rows), "mean", "kept, %"], lines)
+    rows = [EXPERIMENTS[name].rows for name in seen]
+    made = table(["full depth", *(f"{its}, {SETS[its].metric}" for its in rows), "mean", "kept, %"], lines)
+    return stacked(made, missing)
 
 
-def scores(result: dict[str, Any], recipes: list[str] | None = None) -> str:
+def scores(result: dict[str, Any], recipes: Iterable[str]) -> str:
     """A line for every recipe and reducer: to the end, at every target, and by rules that nobody chose."""
     facts = result["experiment"]
     targets = [f"{target:g}x" for target in facts["targets"]]
     fixed = list(dict.fromkeys(text for run in result["runs"] for text in run["described"].get("fixed", ())))
     lines = []
     for recipe, runs in by_recipe(result, recipes):
-        for reducer in runs[0]["plans"]:
-            plans = [run["plans"][reducer] for run in runs]
+        for reducer in dict.fromkeys(name for run in runs for name in run["plans"]):
+            plans = [run["plans"][reducer] for run in runs if reducer in run["plans"]]
             full = [plan["full"]["test"] for plan in plans]
             at = [cell([best(plan, target) for plan in plans], facts["count"]) for target in targets]
             by = [cell([plan.get("fixed", {}).get(text) for plan in plans], facts["count"]) for text in fixed]
             name = recipe if reducer == "none" else f"{recipe}, `{reducer}`"
-            lines.append([name, str(len(runs)), spread(full, facts["count"]), f"±{half(full):.1f}", *at, *by])
+            lines.append([name, str(len(plans)), spread(full, facts["count"]), f"±{half(full):.1f}", *at, *by])
     rules = ["its own plan" if text == "own" else f"`{text}`" for text in fixed]
     head = ["recipe", "seeds", "to the end", "95 % of rows", *(f"{target} on dev" for target in targets), *rules]
     keep = [number for number, _ in enumerate(head) if number < 4 or any(line[number] for line in lines)]
     return table([head[number] for number in keep], [[line[number] for number in keep] for line in lines])
+
+
+BLOCKS: dict[str, Callable[[str, list[str]], str]] = {
+    "experiment": partial(of_one, scores),
+    "layers": partial(of_one, layers),
+    "across": across,
+}
 
 
 def best(plan: dict[str, Any], target: str) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -34,28 +34,9 @@ def table(head: list[str], lines: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *lines])
 
 
-def how_made(results: list[dict], cautions: list[str], after: str = "", what: str = "this page", now: str = "") -> str:
-    """The last section of a page: who writes `what`, the commands behind it, what is `after` them, and cautions. `now`:
-    the experiments that took the place of a script that is gone."""
-    commands = "\n".join(result["command"] for result in results)
-    made_by = "made by:"
-    if now:
-        commands = "\n".join([*([commands] if commands else []), f"python -m benchmarks.run --only {now}"])
-        made_by = """made by scripts that are gone. One runner has their recipes, with rows of its own: dev rows that
-            choose are held out of train, and nothing is chosen on test rows:"""
-    parts = [
-        "## How this was made",
-        filled(f"`{SCRIPT}` writes {what} and overwrites edits. It reads results in `benchmarks/`, {made_by}"),
-        f"```\n{commands}\n```",
-        after,
-        bullets(cautions),
-    ]
+def stacked(*parts: str) -> str:
+    """Those that are not empty, with a line between them."""
     return "\n\n".join(part for part in parts if part)
-
-
-def machine(facts: dict, precision: str, note: str = "") -> str:
-    versions = f"torch {facts['torch']}, transformers {facts['transformers']}"
-    return f"**Machine**: one {facts['device'] or 'CPU'}, {precision}, {versions}. {note}"
 
 
 def put(text: str, **parts: str) -> str:
@@ -71,13 +52,13 @@ def spoken(words: list) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def span(scores: list[float]) -> str:
-    low, high = f"{min(scores):.1f}", f"{max(scores):.1f}"
+def decimal(value: float) -> str:
+    return f"{round(value, 1) + 0.0:.1f}"  # adding zero drops the sign of a negative zero
+
+
+def span(scores: Collection[float]) -> str:
+    low, high = decimal(min(scores)), decimal(max(scores))
     return low if low == high else f"{low} to {high}"
-
-
-def signed(difference: float, digits: int = 2) -> str:
-    return f"{round(difference, digits) + 0.0:+.{digits}f}"  # adding zero drops the sign of a negative zero
 
 
 def error(score: float, number: int) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks import auto_report, elue_report, tokens_report
-from benchmarks.pages import ROOT, Document, committed, filled, put, table
+from benchmarks.pages import ROOT, Document, committed, put, table
 from benchmarks.runtime_report import BATCHES, CPUS, TEXTS
 from paredown.evaluation.elue import Standing
 
@@ -26,10 +26,8 @@ def slots() -> dict[str, str]:
     elue = committed("elue")
     return {
         "time": f"{gpu(committed('gpu'))}\n\n{cpu([committed(name) for name in CPUS])}",
-        "default": default(committed("auto")["runs"]),
-        "tokens": tokens_report.answer(tokens_report.read(tokens_report.RESULTS)[1]).replace(
-            "](#", "](docs/tokens.md#"
-        ),
+        "default": auto_report.answer(),
+        "tokens": tokens_report.answer(),
         "benchmark": elue_report.answer(elue, Standing.from_json(elue)),
     }
 
@@ -69,20 +67,3 @@ def _times(found: dict[str, float], way: str) -> str:
     """Of int8 with the scales that training fixes, where that was measured apart."""
     times = found.get(way.replace("int8", "int8 with fixed scales"), found.get(way))
     return "-" if times is None else f"{times:.1f}"
-
-
-def default(runs: list[dict[str, Any]]) -> str:
-    """How far `auto` is above the plain recipe, and what its plans save and lose."""
-    gains = [
-        auto_report.mean(runs, name, "auto", speed) - auto_report.mean(runs, name, "independent", speed)
-        for name in auto_report.SETS
-        for speed in auto_report.SPEEDS
-    ]
-    saved, lost = zip(*(auto_report.plan(runs, name) for name in auto_report.SETS), strict=True)
-    return filled(
-        f"""On {len(auto_report.SETS)} sets, test rows, mean of {len(auto_report.seeds(runs))} seeds, weights chosen on
-        dev rows, `auto` is above a plain recipe (fine-tune, then exits by self-distillation) by {min(gains):.2f} to
-        {max(gains):.1f} points, in the median by {statistics.median(gains):.1f}, over full depth and 2, 3 and 4 times
-        fewer layers. The plans it chose on dev rows run {min(saved):.1f} to {max(saved):.1f} times fewer FLOPs and lose
-        {min(lost):.1f} to {max(lost):.1f} points, in the median {statistics.median(lost):.2f}."""
-    )

@@ -135,11 +135,17 @@ def committed(name: str) -> dict[str, Any] | None:
 # Figures
 
 
-def figures(run: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+FULL = "full depth"
+Key = tuple[str, str]  # a recipe and one of its plans
+Point = dict[str, Any]  # the figures of a plan on test rows
+BySeed = dict[Key, dict[int, Point]]
+
+
+def figures(run: dict[str, Any]) -> Iterator[tuple[str, Point]]:
     """Every plan of a run that was measured: its name and its figures on test rows."""
     for reducer, plan in run["plans"].items():
         under = "" if reducer == "none" else f"{reducer}, "
-        yield f"{under}full depth", plan["full"]["test"]
+        yield f"{under}{FULL}", plan["full"]["test"]
         for text, point in plan.get("fixed", {}).items():
             yield f"{under}{text}", point["test"]
         for rule, targets in plan.get("targets", {}).items():
@@ -148,9 +154,24 @@ def figures(run: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
                     yield f"{under}{rule} {target}", point["test"]
 
 
-def means(result: dict[str, Any]) -> dict[tuple[str, str], list[float]]:
+def by_seed(name: str) -> BySeed:
+    """Of a committed result; empty where the experiment was not run."""
+    found: BySeed = {}
+    for run in (committed(name) or {"runs": []})["runs"]:
+        for plan, point in figures(run):
+            found.setdefault((run["recipe"], plan), {})[run["seed"]] = point
+    return found
+
+
+def paired(seen: BySeed, mine: Key, theirs: Key) -> list[tuple[Point, Point]]:
+    """Of the seeds that have both plans, the figures of one and of the other."""
+    here, there = seen.get(mine, {}), seen.get(theirs, {})
+    return [(here[seed], there[seed]) for seed in sorted(here.keys() & there.keys())]
+
+
+def means(result: dict[str, Any]) -> dict[Key, list[float]]:
     """By recipe and plan, the test scores of the seeds in percent."""
-    found: dict[tuple[str, str], list[float]] = {}
+    found: dict[Key, list[float]] = {}
     for run in result["runs"]:
         for plan, point in figures(run):
             found.setdefault((run["recipe"], plan), []).append(100 * point["score"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import claims
+from benchmarks import claims, result_files
 from benchmarks.claims import CLAIMS, Claim, Loses, Plan, Reaches, Retains
 from benchmarks.experiments import EXPERIMENTS
 
@@ -27,7 +27,7 @@ RESULTS = {
 
 @pytest.fixture(autouse=True)
 def results(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claims, "committed", lambda name: {"runs": RESULTS[name]} if name in RESULTS else None)
+    monkeypatch.setattr(result_files, "committed", lambda name: {"runs": RESULTS[name]} if name in RESULTS else None)
 
 
 def test_losses_are_of_the_same_seed() -> None:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 import paredown
-from benchmarks import experiments_picture, experiments_report, report, result_files
+from benchmarks import auto_report, experiments_picture, experiments_report, report, result_files, tokens_report
 from benchmarks.experiments import EXPERIMENTS
 from benchmarks.pages import DOCS, ROOT, SCRIPT, put
 from benchmarks.result_files import code
+from paredown.errors import UnknownName
 
 README = ROOT / "README.md"
 SLOT = re.compile(r"<!-- (?!end)[^>]* -->.*?<!-- end -->", re.DOTALL)
@@ -45,7 +46,7 @@ def test_one_changed_digit_in_a_slot_is_found(path: Path) -> None:
 
 
 def test_one_changed_digit_in_a_page_that_is_written_whole_is_found() -> None:
-    path = DOCS / "tokens.md"
+    path = DOCS / "experiments.md"
     text = path.read_text(encoding="utf-8")
     at = re.search(r"\d", text)
     assert at is not None
@@ -130,8 +131,29 @@ def test_slots_of_experiments_are_filled_in_any_document(made_up: dict[str, Any]
     filled = experiments_report.with_figures(f"{sentence}\n{block}\n<!-- end -->")
     assert "It scores <!-- figure: auto-rte; auto; entropy 2x -->60.0<!-- end -->." in filled
     assert "| auto | 3 | 62.0 (60.0 to 64.0)" in filled
-    with pytest.raises(FileNotFoundError, match="auto-snli"):
-        experiments_report.with_figures("<!-- experiment: auto-snli -->\n<!-- end -->")
+
+
+def test_what_was_not_run_yet_is_named_and_what_nobody_knows_is_an_error(made_up: dict[str, Any]) -> None:
+    def filled(slot: str) -> str:
+        return experiments_report.with_figures(f"<!-- {slot} -->\n<!-- end -->").split("-->\n")[1].split("\n<!--")[0]
+
+    assert filled("experiment: auto-snli") == filled("layers: auto-snli") == "Not run yet: `auto-snli`."
+    assert filled("experiment: auto-rte").endswith("|\n\nNot run yet: `independent`.")
+    assert filled("experiment: auto-rte; independent") == "Not run yet: `independent`."
+    assert experiments_report.with_figures(
+        "<!-- lost: auto-snli; auto; entropy 2x --><!-- end --> <!-- figure: auto-rte; independent; own --><!-- end -->"
+    ).replace("<!-- end -->", "").split("-->")[1:] == [
+        "not run yet <!-- figure: auto-rte; independent; own ",
+        "not run yet",
+    ]
+    assert filled("across: auto-rte*; auto").splitlines()[2:] == [
+        "| auto | 62.0 | 62.0 | 100.0 |",
+        "",
+        "Not run yet: `auto-rte-gte-small`.",
+    ]
+    for unknown in ("experiment: auto-sst2", "experiment: auto-snli; Auto", "across: otto-*; auto"):
+        with pytest.raises((KeyError, UnknownName)):
+            filled(unknown)
 
 
 def test_slots_have_some_recipes_layers_and_single_figures(made_up: dict[str, Any]) -> None:
@@ -141,9 +163,7 @@ def test_slots_have_some_recipes_layers_and_single_figures(made_up: dict[str, An
     def inline(slot: str) -> str:
         return experiments_report.with_figures(f"<!-- {slot} --><!-- end -->").split("-->", 1)[1].split("<")[0]
 
-    assert filled("experiment: auto-rte; auto") == filled("experiment: auto-rte")
-    with pytest.raises(KeyError, match="independent"):
-        filled("experiment: auto-rte; independent")
+    assert "| auto | 3 | 62.0 (60.0 to 64.0)" in filled("experiment: auto-rte; auto")
     assert "| after layer | 1 | 2 |" in filled("layers: auto-rte") and "| auto | 55.0 | 62.0 |" in filled(
         "layers: auto-rte"
     )
@@ -152,14 +172,76 @@ def test_slots_have_some_recipes_layers_and_single_figures(made_up: dict[str, An
         inline("figure: auto-rte; auto; entropy 9x")
 
 
+# The pages of the default and of fewer tokens, whatever was run
+
+
+def trained(recipe: str, seed: int, **plans: dict[str, Any]) -> dict[str, Any]:
+    return {"recipe": recipe, "seed": seed, "plans": plans, "tokens": 300.0, "rows": {"train": 9, "dev": 8, "test": 7}}
+
+
+def full(score: float, faster: float = 1.0, **more: Any) -> dict[str, Any]:
+    figures = {"score": score, "speedup": faster, "flops_speedup": faster, "layers": 12 / faster}
+    return {"full": {"test": figures}, **more}
+
+
+def with_exits(recipe: str, seed: int, score: float, able: bool = True) -> dict[str, Any]:
+    """Two points lost at 2x, where it is able to."""
+    point = full(score - 0.02, 2.5)["full"] if able else None
+    own = {"fixed": {"own": full(score - 0.01, 1.5)["full"]}} if recipe == "auto" else {}
+    targets = {"2x": point, "3x": None, "4x": None}
+    return trained(recipe, seed, none=full(score, targets={"entropy": targets}, **own))
+
+
+def test_auto_is_compared_with_the_seeds_and_at_the_speeds_that_both_recipes_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(name: str, *runs: dict[str, Any]) -> None:
+        (tmp_path / f"{name}.json").write_text(json.dumps({"runs": runs}))
+
+    monkeypatch.setattr(result_files, "COMMITTED", tmp_path)
+    assert auto_report.answer().startswith("Not run yet: `auto-ag_news`,")
+    write("auto-rte", with_exits("independent", 1, 0.6))
+    assert "Not run yet" in auto_report.answer(), "it has nothing beside it"
+    runs = [with_exits("independent", seed, 0.6) for seed in (1, 2)]
+    runs += [with_exits("auto", seed, 0.62 + seed / 100) for seed in (1, 2, 3)]
+    write("auto-rte", *runs)
+    write("auto-cola", with_exits("independent", 1, 0.5, able=False), with_exits("auto", 1, 0.5))
+    assert "| rte | e5-small | accuracy | 9 / 8 / 7 | 2 | 63.5 (+3.5) | 61.5 (+3.5) |  |  |" in auto_report.scores()
+    assert "| cola | e5-small | matthews | 9 / 8 / 7 | 1 | 50.0 (+0.0) |  |  |  |" in auto_report.scores()
+    said = " ".join(auto_report.answer().split())
+    assert "on 2 of the table's" in said and "the median gain is 3.5 points, the least 0.0 (cola: 50.0 at 1.0x" in said
+    assert "the largest 3.5 (rte: 63.5 at 1.0x, the plain recipe 60.0 at 1.0x)" in said
+    assert "run 1.5 times fewer FLOPs and lose 1.0 points" in said and "mean of 2 seeds, of cola 1." in said
+    assert "| rte | 8.0 of 12 | 1.50x | +1.00 | +1.0, +1.0, +1.0 |" in auto_report.plans()
+    assert "| cola | independent | 50.0 (50.0 to 50.0) at 1.00x |  |  |  |" in auto_report.spreads()
+
+
+def test_a_policy_is_compared_with_all_tokens_of_the_same_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def kept(recipe: str, seed: int, score: float) -> dict[str, Any]:
+        return trained(recipe, seed, **{"selector:0.5": full(score, 4.0)})
+
+    monkeypatch.setattr(result_files, "COMMITTED", tmp_path)
+    assert tokens_report.answer().startswith("Not run yet: `tokens-imdb`,")
+    assert tokens_report.sets().startswith("Not run yet: `tokens-imdb`,")
+    runs = [trained("all tokens", seed, none=full(0.8 + seed / 100)) for seed in (1, 2, 3)]
+    runs += [kept("policy", 1, 0.80), kept("policy", 3, 0.84)]
+    (tmp_path / "tokens-20news.json").write_text(json.dumps({"runs": runs}))
+    line = "| 20news | gte-small | 7 | 300 | accuracy | 82.0 | +0.00 (+1.00, -1.00) at 4.00x |  |"
+    assert line in tokens_report.sets()
+    said = " ".join(tokens_report.answer().split())
+    assert "a policy led to a target runs 4.0 times fewer FLOPs on 1 set and loses 0.0 points. Time" in said
+    assert "published" not in said
+
+
 def test_a_picture_is_of_the_best_at_so_much_work_and_has_a_row_for_each_kind_of_head(tmp_path: Path) -> None:
-    def trained(recipe: str, method: str, seed: int, low: float) -> dict[str, Any]:
+    def run_of(recipe: str, method: str, seed: int, low: float) -> dict[str, Any]:
         curve = [{"score": score, "speedup": times} for score, times in ((0.9, 1.0), (0.8, 2.0), (low, 6.0))]
         plan = {"curve": curve, "per_layer": {"1": low, "2": 0.9}}
         return {"recipe": recipe, "seed": seed, "described": {"methods": [method]}, "plans": {"none": plan}}
 
-    runs = [trained("own", "deebert:lr=1", 1, 0.5), trained("ours", "deebert:head=attention", 1, 0.6)]
-    runs += [trained("ours", "deebert:head=attention", 2, 0.7)]
+    runs = [run_of("own", "deebert:lr=1", 1, 0.5), run_of("ours", "deebert:head=attention", 1, 0.6)]
+    runs += [run_of("ours", "deebert:head=attention", 2, 0.7)]
+    runs[2]["plans"]["selector:0.5"] = runs[2]["plans"].pop("none")
     runs[0]["rows"] = {"test": 10}
     groups = experiments_picture.grouped({"runs": runs})
     assert {title: list(recipes) for title, recipes in groups.items()} == {
