@@ -35,7 +35,8 @@ TEXTS = {"SST-2-like": (21.6, 0.6, 4, 66), "IMDb-like": (250.0, 0.55, 32, 512)}
 BATCHES = (1, 8, 32, 128, 512, 2048)
 OFFLINE = {"SST-2-like": 131072, "IMDb-like": 16384}
 WARM = 12  # repetitions that are not timed: graphs are captured when a batch of their size first comes
-FLOPS = 14.16e6  # of the linear maps of a layer, for a token
+WIDTH = 768
+FLOPS = 24 * WIDTH**2  # of the linear maps of a layer, for a token; attention adds 4 * WIDTH for each it looks at
 
 
 def lengths(texts: str, rows: int, seed: int) -> Tensor:
@@ -74,12 +75,12 @@ def seconds(run: Callable[[int], Any], repeats: int, warm: int = WARM) -> float:
 
 
 class Bench:
-    def __init__(self, head: str):
+    def __init__(self, head: str, runtime: str = "packed"):
         torch.backends.cuda.enable_cudnn_sdp(False)  # it makes a plan for every new shape
         torch.manual_seed(0)
         model = AdaptiveModel(BertForSequenceClassification(BertConfig()).eval(), None, answers.make("single_label"))
         model.grow_heads(head)
-        self.model = model.to("cuda", torch.bfloat16).eval().use("packed")
+        self.model = model.to("cuda", torch.bfloat16).eval().use(runtime)
         self.full = self.model.executor.runner(self.model.route(Plan()))
         self.exits = self.model.executor.runner(self.model.route(Plan(exit="entropy:0.5")))
 
@@ -118,13 +119,14 @@ class Bench:
     def offline(self, texts: str) -> dict[str, float]:
         """All texts at once."""
         rows, batch = OFFLINE[texts], 8192 if texts.startswith("S") else 1024
-        tokens = sum(int(lengths(texts, batch, at).sum()) for at in range(rows // batch))
+        long = torch.cat([lengths(texts, batch, at) for at in range(rows // batch)]).double()
+        work = LAYERS * float((FLOPS * long + 4 * WIDTH * long**2).mean())
         full, exits = (self.stream(texts, rows, batch, runner) for runner in (self.full, self.exits))
         layers = [self._left(at, batch) for at in range(rows // batch)]
         mean = sum(layers) / len(layers)
         return {
             "full depth": full,
-            "full depth TFLOP/s of linear maps": tokens / rows * full * LAYERS * FLOPS / 1e12,
+            "full depth TFLOP/s": full * work / 1e12,
             "exits": exits,
             "mean layers": mean,
             "efficiency": exits / full / (LAYERS / mean),

@@ -29,8 +29,8 @@ def gpu(found: dict[str, Any]) -> str:
             lines.append([f"{texts}, {batch}", *(f"{speeds[way]:,.0f}" for way in WAYS), f"{gain:.1f}"])
     offline = [
         f"{texts}: {facts['exits']:,.0f} texts/s with exits after {facts['mean layers']:.2f} of 12 layers, "
-        f"{facts['full depth']:,.0f} at full depth ({facts['full depth TFLOP/s of linear maps']:.0f} TFLOP/s in linear "
-        f"maps alone), {facts['efficiency']:.2f} of what the layers saved would give"
+        f"{facts['full depth']:,.0f} at full depth ({facts['full depth TFLOP/s']:.0f} TFLOP/s), "
+        f"{facts['efficiency']:.2f} of what the layers saved would give"
         for texts, facts in ((texts, found[f"{texts}, offline"]) for texts in TEXTS)
     ]
     dropped = found["IMDb-like at 512, tokens dropped"]

@@ -123,8 +123,8 @@ Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 Runtime = Annotated[
     str,
     Option(
-        help="Layers run as they are (reference), without padding (packed) or in int8; exact: packed where it can; "
-        "auto: as the plan was certified, else exact."
+        help="Layers run as they are (reference), without padding (packed), in int8 (CPU) or fp8 (GPU); exact: packed "
+        "where it can; auto: as the plan was certified, else exact."
     ),
 ]
 

@@ -27,7 +27,7 @@ from paredown.runtime.timing import Batch, Clock, Times, answering, take_turns
 from paredown.system.machine import machine
 from paredown.system.memory import HeldMemory
 
-RUNTIMES = ("reference", "packed", "int8")
+RUNTIMES = ("reference", "packed", "int8", "fp8")
 FULL, PLANNED = "full depth", "plan"
 ROUND = 32  # rows of a round at least, where there are so many: some leave early and some do not
 CALIBRATION = 300  # rows that rivals are calibrated by, at most
