@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from paredown.runtime.half_attention import LONG, Way
+from paredown.system.attention import without_plans
 
 if TYPE_CHECKING:
     from paredown.runtime.packed_state import Packing
 
 TRITON = find_spec("triton") is not None
 HALF = (torch.float16, torch.bfloat16)  # what kernels for rows of different lengths know
-# cuDNN makes a plan for every new shape, and every row that leaves makes one.
-KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +149,7 @@ def _varlen(query: Tensor, key: Tensor, value: Tensor, queries: Packing, keys: P
 def _padded(query: Tensor, key: Tensor, value: Tensor, queries: Packing, keys: Packing, bias: Bias | None) -> Tensor:
     """With padding, for what no kernel for rows of different lengths can do."""
     asking, there, values = _padded_rows(query, queries), _padded_rows(key, keys), _padded_rows(value, keys)
-    with sdpa_kernel(KERNELS):
+    with without_plans(query.device):
         mixed = F.scaled_dot_product_attention(asking, there, values, attn_mask=_mask(keys, bias, query.dtype))
     return _packed_rows(mixed, queries, len(query))
 

@@ -18,6 +18,7 @@ from paredown.model import AdaptiveModel, Reading
 from paredown.plan import Plan
 from paredown.registry import methods as method_registry
 from paredown.runtime.watching import learn_ranges
+from paredown.system.attention import without_plans
 from paredown.system.saving import saving, write_json
 from paredown.system.signals import Signals
 from paredown.training.batches import Batches, Data, lengths
@@ -139,7 +140,7 @@ class Run:
         self.processes.start_trackers(self.facts)
         self.model.to(self.processes.device)
         self.dev = DevRows(self.model, self.data.dev, self.metric, self.ways.dev_batch)
-        with self.signals:
+        with self.signals, without_plans(self.processes.device):
             number = 0
             for index, method in enumerate(self.methods):
                 seed_everything(self.settings.seed, "grow", index)
