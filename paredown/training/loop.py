@@ -135,13 +135,12 @@ class Run:
         """Run all stages, then save the bundle with the plan that the methods propose."""
         found = self._found(resume)
         first = 0 if found is None else found.state()["stage"]
-        # Those of an earlier run say nothing of this one.
-        self.model.scores = self.model.certificate = self.model.ranges = None
+        self.model.scores = self.model.certificate = self.model.ranges = None  # those of an earlier run
         self.processes.start_trackers(self.facts)
         self.model.to(self.processes.device)
         self.dev = DevRows(self.model, self.data.dev, self.metric, self.ways.dev_batch)
+        number = 0
         with self.signals, without_plans(self.processes.device):
-            number = 0
             for index, method in enumerate(self.methods):
                 seed_everything(self.settings.seed, "grow", index)
                 known = set(self.model.heads)
