@@ -26,6 +26,7 @@ POOLS: dict[str, RowSet] = {  # their test rows are the ground
     "snli": replace(SETS["snli"], train=40_000, test=10_000),
     "imdb": replace(SETS["imdb"], train=15_000, test=12_000),
     "20news": replace(SETS["20news"], train=10_314, test=8_000),
+    "squad": replace(SETS["squad"], train=13_000, test=11_000),
 }
 
 
@@ -47,7 +48,8 @@ def make(name: str, args: argparse.Namespace) -> None:
     rows = draw(chosen, args.data, args.limit)
     print(name, rows.counts, flush=True)
     torch.manual_seed(args.seed)
-    model = AdaptiveModel.from_pretrained(args.weights / "gte-small", labels=list(rows.labels)).float()
+    named = {"labels": list(rows.labels)} if chosen.kind == "single_label" else {}
+    model = AdaptiveModel.from_pretrained(args.weights / "gte-small", task=chosen.kind, **named).float()
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     with tempfile.TemporaryDirectory() as folder:
         train(

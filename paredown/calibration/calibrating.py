@@ -194,7 +194,8 @@ class Search:
             return self.families
         seen = outlook(self.judged, self.plans, self.choosing)
         number = {plan: index for index, plan in enumerate(self.plans)}
-        order = best_order(seen, [[number[plan] for plan in family] for family in self.families], bound)
+        families = [[number[plan] for plan in family] for family in self.families]
+        order = best_order(seen, families, bound, len(self.testing))
         dear = self.judged[next(iter(self.judged))].of([None], self.choosing).flops.mean()
         return [[self.plans[plan] for plan in order if seen.flops[plan].mean() < dear]]
 

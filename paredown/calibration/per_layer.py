@@ -1,10 +1,10 @@
 """A bound for every layer, learned from a record: heads are not equally to be trusted where they are equally sure.
 
-A logistic regression foresees what a row loses by leaving: one slope over the certainty, and an offset for every layer,
-drawn to their mean. A row may leave where the loss foreseen is below a threshold, which is the only knob; `tilt` lets
-early layers, which save more, take more risk. A free search over all bounds (coordinate search, started by dynamic
-programming) is cheaper on the rows it saw and dearer on others: `benchmarks/calibration.py` compares them. The offsets
-do what a temperature for every head would.
+A logistic regression foresees what a row loses by leaving: one slope over the certainty, stretched to log-odds, and an
+offset for every layer, drawn to their mean. A row may leave where the loss foreseen is below a threshold, which is the
+only knob; `tilt` lets early layers, which save more, take more risk. A free search over all bounds (coordinate search,
+started by dynamic programming) is cheaper on the rows it saw and dearer on others: `benchmarks/calibration.py` compares
+them. The offsets do what a temperature for every head would.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, logit
+from scipy.special import expit
 
 from paredown.calibration.judged import Judged
 from paredown.evaluation.replay import certainties
 
 FORESEEN = tuple(np.linspace(-9.0, 0.0, 61).tolist())  # log-odds of a loss, from cautious to fast
-TILTS = (0.0, 1.0, 2.0)  # log-odds that the first head may risk beyond the last
+TILTS = (0.0, 1.0)  # log-odds that the first head may risk beyond the last
 STEPS, LONGEST, SETTLED = 50, 1.0, 1e-6  # of Newton's method
+TINY = 1e-9  # a deviation that is none
 
 
 def learned_rules(
@@ -32,19 +33,26 @@ def learned_rules(
 ) -> list[list[Any]]:
     """The rule with bounds that some units teach: for every tilt, at every threshold of the loss foreseen."""
     seen, rows = certainties(judged.record, rule), judged.rows_of(units)
-    values, losses = seen.values.numpy()[:, rows], np.maximum(judged.losses_at_exits(seen)[:-1, rows], 0.0)
+    values, losses = seen.values[:, rows], np.maximum(judged.losses_at_exits(seen)[:-1, rows], 0.0)
     if not losses.any():  # nothing can be learned where nothing is lost
         return []
-    order = np.sort(values, axis=None)  # ranks among all layers: what is learned does not depend on the scale
-    slope, offsets = foresee(logit((np.searchsorted(order, values) + 0.5) / (len(order) + 1)), losses)
+    order = values.flatten().sort().values  # bounds are values that occur
+    scale, spread = _standardised(rule.stretched(order).numpy()), _standardised(rule.stretched(values).numpy())
+    slope, offsets = foresee(spread, losses)
     early = np.linspace(1.0, 0.0, len(values))
 
     def at(chance: float, tilt: float) -> Any:
-        ranks = expit((chance + tilt * early - offsets) / slope)
-        bounds = order[np.maximum(np.ceil(ranks * len(order)).astype(int) - 1, 0)]
+        below = np.searchsorted(scale, (chance + tilt * early - offsets) / slope)
+        bounds = order.numpy()[np.maximum(below - 1, 0)]
         return rule.at_bounds(dict(zip(seen.steps, bounds.tolist(), strict=False)))
 
     return [list(dict.fromkeys(at(chance, tilt) for chance in foreseen)) for tilt in tilts]
+
+
+def _standardised(values: np.ndarray) -> np.ndarray:
+    """Of mean 0 and deviation 1; where nothing counts, certainty is infinite, and here as large as any."""
+    finite = values[np.isfinite(values)]
+    return (values.clip(finite.min(), finite.max()) - finite.mean()) / max(float(finite.std()), TINY)
 
 
 def foresee(values: np.ndarray, losses: np.ndarray, ridge: float = 1.0) -> tuple[float, np.ndarray]:

@@ -24,8 +24,8 @@ from paredown.calibration.p_values import (
     upper_bound,
 )
 
-# Standard errors beyond the bound: families are compared at the first, plans are not tested from the second on.
-HOPEFUL, HOPELESS = -1.0, 1.0
+SURE = 1.645  # standard errors that a mean must be below the bound to pass at the usual level
+OWN = 0.3  # of what a plan is expected to lose is its own loss on few units; the rest is what its changes usually lose
 
 
 def p_value(losses: np.ndarray, bound: float, level: float, signed: bool) -> float:
@@ -61,30 +61,35 @@ def _whole(losses: np.ndarray) -> bool:
     return bool((losses == np.round(losses)).all())
 
 
-def best_order(outlook: Outlook, families: Sequence[Sequence[int]], bound: float) -> list[int]:
-    """The plans of the family that seems cheapest within the bound on these units, from dear to cheap.
+def best_order(outlook: Outlook, families: Sequence[Sequence[int]], bound: float, testing: int) -> list[int]:
+    """The plans of the family that seems to pass furthest on so many units that test, from dear to cheap.
 
-    How sure it is that a plan keeps the bound is counted in standard errors: a p-value would be 1 for all plans near
-    the bound where the units are few. An order over several families (Pareto testing) is cheaper on these units and
-    dearer on others: the best of many seldom are what they seem, and the first that is not ends the sequence.
+    An order over several families (Pareto testing) is cheaper on these units and dearer on others: the best of many
+    seldom are what they seem, and the first that is not ends the sequence.
     """
-    costs, units = outlook.flops.mean(1), outlook.losses.shape[1]
-    errors = np.sqrt((outlook.losses**2).sum(1) + 1) / units  # one more, so that nobody is sure who saw no loss
-    beyond = (outlook.losses.mean(1) - bound) / errors
-    orders = [_in_order(family, costs, beyond) for family in families]
+    costs, needed = outlook.flops.mean(1), _needed_bound(outlook, testing)
+    orders = [_in_order(family, costs, needed) for family in families]
 
-    def cheapest(order: list[int]) -> float:
-        return min((costs[plan] for plan in order if beyond[plan] <= HOPEFUL), default=math.inf)
+    def cheapest(order: list[int]) -> tuple[float, float]:
+        passing = [costs[plan] for plan in order if needed[plan] <= bound]
+        return min(passing, default=math.inf), min(needed[order])
 
     return min(orders, key=cheapest, default=[])
 
 
-def _in_order(family: Sequence[int], costs: np.ndarray, beyond: np.ndarray) -> list[int]:
-    """From dear to cheap, up to the first that is hopeless; of those that cost the same, the surest."""
+def _needed_bound(outlook: Outlook, testing: int) -> np.ndarray:
+    """[plans] The least bound that each would keep on so many units. Losses and gains cancel, and few units say little
+    of their balance, but more of how many change: what is lost for each is much alike for all plans."""
+    losses, changes = outlook.losses.mean(1), np.abs(outlook.losses).mean(1)
+    some = changes > 0
+    usual = float(np.median(losses[some] / changes[some])) if some.any() else 0.0
+    return OWN * losses + (1 - OWN) * max(usual, 0.0) * changes + SURE * np.sqrt(changes / testing)
+
+
+def _in_order(family: Sequence[int], costs: np.ndarray, needed: np.ndarray) -> list[int]:
+    """From dear to cheap; of those that cost the same, the surest."""
     found: list[int] = []
-    for plan in sorted(family, key=lambda plan: (-costs[plan], beyond[plan])):
-        if beyond[plan] > HOPELESS:
-            break
+    for plan in sorted(family, key=lambda plan: (-costs[plan], needed[plan])):
         if not found or costs[plan] < costs[found[-1]]:
             found.append(plan)
     return found

@@ -6,11 +6,12 @@ from paredown.exits.fixed import AtLayer, Never
 from paredown.exits.learned import Learned
 from paredown.exits.margin import Margin
 from paredown.exits.patience import Patience
-from paredown.exits.vote import Ensemble, Vote
+from paredown.exits.vote import Confirmed, Ensemble, Vote
 
 __all__ = [
     "AtLayer",
     "Confidence",
+    "Confirmed",
     "Ensemble",
     "Entropy",
     "EntropyNats",

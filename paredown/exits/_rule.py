@@ -18,6 +18,7 @@ from paredown.registry import Knob
 from paredown.state import Evidence, Memory
 
 PerLayer = float | tuple[float, ...]  # one value, or one for each count of layers run: the first after one layer
+ROUNDED = 1e-6  # from where on a probability is as good as 0 or 1
 
 
 class Rule(Knob, ABC):
@@ -48,6 +49,10 @@ class Rule(Knob, ABC):
     def _bound(self, value: float) -> float:
         """The bound that a value of the knob means; as it stands, for a knob on the scale of the certainty."""
         return value
+
+    def stretched(self, certainty: Tensor) -> Tensor:
+        """The certainty on a scale along which errors get rarer evenly, as along log-odds, and which grows with it."""
+        return certainty
 
     def at_bounds(self, bounds: Mapping[int, float]) -> Any:
         """The same rule with a bound for each of these steps: nobody leaves at infinity, and at other steps."""
@@ -91,6 +96,9 @@ def _check_probabilities(kind: Kind) -> None:
 
 class UncertaintyRule(Rule):
     """Base of the rules that leave where a value is below the threshold: the certainty is minus the value."""
+
+    def stretched(self, certainty: Tensor) -> Tensor:
+        return -certainty.neg().clamp(min=ROUNDED).log()
 
     def _bound(self, value: float) -> float:
         return -value

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from paredown.exits._rule import PerLayer, ProbabilityRule
+from paredown.exits._rule import ROUNDED, PerLayer, ProbabilityRule
 from paredown.registry import exits
 from paredown.state import Evidence, Memory
 
@@ -18,6 +18,9 @@ class Confidence(ProbabilityRule):
 
     def certainty(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
         return evidence.least(evidence.log_probs.amax(-1).exp()), memory
+
+    def stretched(self, certainty: Tensor) -> Tensor:
+        return certainty.logit(ROUNDED)
 
     def _value_at(self, speed: float) -> float:
         return round(1 - speed, 12)

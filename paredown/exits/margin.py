@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from paredown.exits._rule import PerLayer, ProbabilityRule
+from paredown.exits._rule import ROUNDED, PerLayer, ProbabilityRule
 from paredown.registry import exits
 from paredown.state import Evidence, Memory
 
@@ -21,6 +21,9 @@ class Margin(ProbabilityRule):
         probs = F.pad(evidence.log_probs.exp(), (0, 1))  # one class alone is ahead of a class of probability 0
         first, second = probs.topk(2).values.unbind(-1)
         return evidence.least(first - second), memory
+
+    def stretched(self, certainty: Tensor) -> Tensor:
+        return ((1 + certainty) / 2).logit(ROUNDED)
 
     def _value_at(self, speed: float) -> float:
         return round(1 - speed, 12)

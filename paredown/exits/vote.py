@@ -1,4 +1,5 @@
-"""Let all heads so far decide together: leave when one class has enough votes, or when the mean answer is sure."""
+"""Let all heads so far decide together: leave when one class has enough votes, when the mean answer is sure, or when
+this head is sure and those before it agree."""
 
 from __future__ import annotations
 
@@ -46,18 +47,35 @@ class Ensemble(Confidence):
     threshold: PerLayer = 0.9  # leave when the mean logits' largest probability is strictly above; 1 never, 0 at once
 
     def certainty(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
-        total, heads = self._added(evidence, memory)
+        total, heads = _added(evidence.logits.float(), memory)
         certainty, _ = super().certainty(evidence.with_logits(_mean(total, heads)), {})
         return certainty, {"total": total, "heads": heads}
 
     def answer(self, evidence: Evidence, memory: Memory) -> Tensor:
-        return _mean(*self._added(evidence, memory)).to(evidence.logits.dtype)
+        return _mean(*_added(evidence.logits.float(), memory)).to(evidence.logits.dtype)
 
-    def _added(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Tensor]:
-        """Sum of the logits and number of heads, [rows], this one included."""
-        total = evidence.logits.float()
-        heads = torch.ones(len(total), device=total.device)
-        return (total + memory["total"], heads + memory["heads"]) if memory else (total, heads)
+
+@exits.register("confirmed")
+@dataclass(frozen=True)
+class Confirmed(Confidence):
+    """The certainty has the mean of two log-odds: of this head's largest probability, and of what all heads so far gave
+    that class on average."""
+
+    threshold: PerLayer = 0.9  # leave when the certainty is strictly above; 1 never, 0 at once
+
+    def certainty(self, evidence: Evidence, memory: Memory) -> tuple[Tensor, Memory]:
+        probs = evidence.log_probs.exp()  # [rows, items, classes]
+        total, heads = _added(probs, memory)
+        own, chosen = probs.max(-1, keepdim=True)
+        so_far = _mean(total, heads).gather(-1, chosen)
+        certainty = ((own.logit() + so_far.logit()) / 2).sigmoid()
+        return evidence.least(certainty.squeeze(-1)), {"total": total, "heads": heads}
+
+
+def _added(values: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+    """Their sum over the heads so far, and how many these are, [rows]; this one included."""
+    heads = torch.ones(len(values), device=values.device)
+    return (values + memory["total"], heads + memory["heads"]) if memory else (values, heads)
 
 
 def _mean(total: Tensor, heads: Tensor) -> Tensor:

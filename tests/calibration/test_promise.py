@@ -84,11 +84,11 @@ def test_the_promise_is_kept_by_all_rules_together(risk: str) -> None:
     the rules share the level."""
     everything, families = world(risk)
     bound, signed = BOUNDS[risk], risk == "score"
-    known = best_order(everything.of(np.arange(UNITS)), families, bound)
+    known = best_order(everything.of(np.arange(UNITS)), families, bound, UNITS)
     split, apart, shared, careless = [], [], [], []
     for units in draws(200):
         first, second = everything.of(units[: UNITS // 2]), everything.of(units[UNITS // 2 :])
-        path = best_order(first, families, bound)
+        path = best_order(first, families, bound, UNITS - UNITS // 2)
         passed = fixed_sequence(second.losses[path], bound, LEVEL, signed)
         split.append(path[passed - 1] if passed else None)
         others = everything.of(UNITS + units % (ground(risk).units - UNITS))

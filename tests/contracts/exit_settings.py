@@ -9,6 +9,7 @@ from paredown.registry import exits
 SETTINGS: dict[str, list[str]] = {
     "at_layer": ["at_layer:3"],
     "confidence": ["confidence:0.7"],
+    "confirmed": ["confirmed:0.7"],
     "ensemble": ["ensemble:0.6"],
     "entropy": ["entropy:0.6", "entropy:(0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,0.9,0.9)"],
     "entropy_nats": ["entropy_nats:0.5"],

@@ -37,6 +37,15 @@ def _ensemble(rule: Any, seen: Evidence, before: Memory, knob: float) -> Tensor:
     return seen.with_logits(rule.answer(seen, before).float()).log_probs.amax(-1).exp() > knob
 
 
+def _confirmed(rule: Any, seen: Evidence, before: Memory, knob: float) -> Tensor:
+    probs = seen.log_probs.exp()
+    total, heads = (before["total"], before["heads"]) if before else (0, 0)
+    so_far = (probs + total) / torch.as_tensor(heads + 1).view(-1, 1, 1)
+    own, chosen = probs.max(-1)
+    both = own.logit() + so_far.gather(-1, chosen.unsqueeze(-1)).squeeze(-1).logit()
+    return (both / 2).sigmoid() > knob
+
+
 def _patience(rule: Any, seen: Evidence, before: Memory, knob: float) -> Tensor:
     agreed = torch.zeros_like(seen.predicted, dtype=torch.long)
     if before:
@@ -57,6 +66,7 @@ def _everyone(seen: Evidence, leave: bool) -> Tensor:
 DOCUMENTED: dict[str, Formula] = {
     "at_layer": lambda rule, seen, before, knob: _everyone(seen, seen.step >= knob),
     "confidence": lambda rule, seen, before, knob: seen.log_probs.amax(-1).exp() > knob,
+    "confirmed": _confirmed,
     "ensemble": _ensemble,
     "entropy": lambda rule, seen, before, knob: normalised_entropy(seen.log_probs, seen.classes) < knob,
     "entropy_nats": lambda rule, seen, before, knob: entropy(seen.log_probs) < knob,

@@ -480,7 +480,9 @@ def test_too_few_values_for_the_layers_are_refused() -> None:
             exits.parse(text).check(answers.make("single_label"), (1, 2, 3), False)
 
 
-@pytest.mark.parametrize("name", ["entropy", "entropy_nats", "top_entropy", "confidence", "margin", "vote", "ensemble"])
+@pytest.mark.parametrize(
+    "name", ["entropy", "entropy_nats", "top_entropy", "confidence", "confirmed", "margin", "vote", "ensemble"]
+)
 def test_probabilities_mean_nothing_for_numbers(name: str) -> None:
     with pytest.raises(BadPlan, match="patience with a tolerance, or the learned rule"):
         exits.make(name).check(answers.make("regression"), ASKED, True)
@@ -494,3 +496,11 @@ def test_bounds_for_every_layer_are_a_rule(rule: Any) -> None:
     never, at_once = rule.at_speed(0.0).bounds([1])[0], rule.at_speed(1.0).bounds([1])[0]
     assert made.bounds([1, 2, 3, 4]) == pytest.approx((never, never, middle, at_once), rel=1e-5)
     assert exits.of(str(made)) == made and exits.from_json(exits.to_json(made)) == made
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.per_layer], ids=str)
+def test_a_stretched_certainty_grows_with_it(rule: Any) -> None:
+    cautious, fast = (rule.at_speed(speed).bounds([1])[0] for speed in (0.0, 1.0))
+    values = torch.linspace(max(min(cautious, fast), -50.0), min(max(cautious, fast), 50.0), 99)
+    stretched = rule.stretched(values)
+    assert stretched.isfinite().all() and (stretched.diff() >= 0).all() and stretched[-1] > stretched[0]
