@@ -63,7 +63,7 @@ class Int8Runtime:
 @runtimes.register("fp8")
 @dataclass(frozen=True)
 class Fp8Runtime:
-    """The packed runtime on a GPU in bfloat16, with linear maps in floats of eight bits: faster, and near."""
+    """The packed runtime on a GPU in bfloat16, with linear maps in floats of eight bits: near."""
 
     def start(self, model: AdaptiveModel) -> Executor:
         from paredown.runtime.fp8 import Fp8
