@@ -15,6 +15,7 @@ BATCHES = (1, 8, 32, 128, 512, 2048)
 TEXTS = ("SST-2-like", "IMDb-like")
 STAGES = [f"gte-small, SST-2-like, batch 64, {stage}" for stage in ("finetune", "self_distill", "joint")]
 PLAIN, USUAL, COMPILED = "32 bits", "bf16, no waiting, graphs", "bf16, no waiting, graphs, compiled"
+WITH_CUDNN, WITHOUT_CUDNN = "bf16", "bf16, no attention by cuDNN"
 WIDTHS = (PLAIN, "bf16")
 RUNTIMES = ("torch", "transformers", "onnxruntime", "openvino", "nncf", "ctranslate2")
 WAYS = ("transformers", "full depth", "exits", "exits, pooled")
@@ -115,11 +116,13 @@ def training(found: dict[str, Any]) -> str:
     before, now = found["before"], found["this tree"]
     lines = []
     for stage in STAGES:
-        times = [now.get(f"{stage}: {way}", {}).get("seconds per step") for way in (PLAIN, "bf16", USUAL, COMPILED)]
+        ways = (PLAIN, WITH_CUDNN, WITHOUT_CUDNN, USUAL, COMPILED)
+        times = [now.get(f"{stage}: {way}", {}).get("seconds per step") for way in ways]
         times.insert(0, before[f"{stage}: {PLAIN}"].get("seconds per step"))
         busy = now[f"{stage}: {USUAL}"]["share of time the GPU is busy"]
         lines.append([stage, *(f"{1000 * time:.1f}" if time else "" for time in times), f"{busy:.0%}"])
-    head = ["milliseconds of a step", f"{PLAIN}, before", PLAIN, "bf16", "bf16 and graphs, as it is", "compiled too"]
+    head = ["milliseconds of a step", f"{PLAIN}, before", PLAIN, "bf16, attention by cuDNN too", "bf16 without"]
+    head += ["bf16 and graphs, as it is", "compiled too"]
     about = f"{found['device']}, random weights of that size, torch {found['torch']}: `{found['command']}`."
     return f"{table([*head, 'GPU busy'], lines)}\n\n{filled(about)}"
 
