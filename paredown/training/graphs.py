@@ -136,6 +136,7 @@ class StepGraphs:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
             work()
+        torch.cuda.empty_cache()  # what the run before it took: a graph has memory of its own
         return graph
 
     def _recover(self) -> None:
