@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from paredown.runtime.attention import attend
+from paredown.runtime.slots import Run, Slots, joined
 from paredown.state import Pool, State, Tokens
 
 NEIGHBOURS = 16  # rows whose queries are asked of all their tokens, as one product: most answers are not wanted
@@ -61,9 +62,9 @@ class Packing:
         return within.clamp_(max=self.longest - 1)
 
     @cached_property
-    def runs(self) -> list[tuple[int, int, int]]:
-        """(first token, rows, length) of neighbouring rows of one length; read on the host."""
-        found: list[tuple[int, int, int]] = []
+    def runs(self) -> list[Run]:
+        """Neighbouring rows of one length; read on the host."""
+        found: list[Run] = []
         at = 0
         for length in self.lengths.tolist():
             if found and found[-1][2] == length:
@@ -73,6 +74,11 @@ class Packing:
                 found.append((at, 1, length))
             at += length
         return found
+
+    @cached_property
+    def slots(self) -> Slots | None:
+        """Rows of about one length, padded to it; None where those of one length lie together already."""
+        return joined(self.lengths, len(self.runs))
 
     @cached_property
     def neighbours(self) -> list[tuple[slice, slice, Tensor]]:
