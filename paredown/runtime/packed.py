@@ -22,6 +22,7 @@ from paredown.runtime.attention import HALF
 from paredown.runtime.blocks import BLOCKS, Block
 from paredown.runtime.packed_state import PackedState, Packing
 from paredown.state import State
+from paredown.system.freed import keep_freed
 from paredown.system.products import prefers_onednn
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Packed:
         self._generation = 0
         if (reason := self._objection()) is not None:
             raise BadSetting(f"{walk.family} cannot run {self.name}: {reason}")
+        if walk.base.device.type == "cpu":
+            keep_freed()
 
     def _objection(self) -> str | None:
         """Why an encoder cannot run packed; None where it can."""
