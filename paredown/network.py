@@ -118,9 +118,15 @@ class Network(nn.Module):
         estimate = self.error_probability(self.kind.error_features(feature)).float().sigmoid().flatten(1)
         return logits, estimate if answer_mask is None else self.kind.averaged(estimate, answer_mask)
 
+    def reads_first(self, head: Any) -> bool:
+        """Whether a head, or without one the model's own classifier, answers by the first token of each row alone."""
+        if head is None:
+            return self.walk.reads_first_token and not self.kind.per_token
+        return bool(head.reads_first)
+
     def classifier_logits(self, tokens: Tokens, answer_mask: Tensor | None) -> Tensor:
         """Logits of the model's own classifier."""
-        if self.walk.reads_first_token and not self.kind.per_token:
+        if self.reads_first(None):
             tokens = tokens.first()
         logits = self.walk.stock_logits(*tokens.padded())
         return logits if answer_mask is None else self.kind.ruled_out(logits, answer_mask)

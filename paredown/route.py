@@ -29,6 +29,7 @@ class Step:
     reducer: Any = None  # drops tokens before the layer
     selector: Any = None  # from hidden states to the logits of keeping tokens; None: the attention received before
     watch: bool = False  # the attention in this layer is noted, for the reducer of the next one
+    reads_first: bool = False  # rows leave or stay by their first token: those who leave need no others
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,16 +87,18 @@ def make_route(plan: Plan, network: Network) -> Route:
         last, head = number == len(depth), network.head_after(layer)
         reduces = layer in chosen
         selects = reduces and not reads_attention and network.selects_before(layer)
+        asks = last or (plan.exit is not None and head is not None)
         steps.append(
             Step(
                 number,
                 layer,
                 last,
                 head,
-                asked=last or (plan.exit is not None and head is not None),
+                asked=asks,
                 reducer=plan.reduce if reduces else None,
                 selector=partial(network.keep_logits, layer) if selects else None,
                 watch=reads_attention and not last and depth[number] in chosen,
+                reads_first=asks and plan.reduce is None and network.reads_first(head),
             )
         )
     if plan.exit is not None:

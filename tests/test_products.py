@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from paredown.runtime.parts import EXACT, PART, in_parts, rounded
+from paredown.runtime.parts import EXACT, FEW, PART, in_parts, rounded
 from paredown.system import measured, products
 from paredown.system.products import LinearMap, laid_out, onednn, suits
 
@@ -132,4 +132,5 @@ def test_parts_have_few_sizes_and_lose_nothing() -> None:
 def test_numbers_of_tokens_are_few_and_hardly_larger() -> None:
     assert [rounded(tokens) for tokens in range(EXACT + 1)] == list(range(EXACT + 1))
     assert all(tokens <= rounded(tokens) <= tokens * 17 / 16 + 1 for tokens in range(1, PART + 1))
-    assert rounded(PART) == PART and len({rounded(tokens) for tokens in range(1, PART + 1)}) < 140
+    assert all(rounded(tokens) <= tokens * 33 / 32 + 1 for tokens in range(FEW + 1, PART + 1))
+    assert rounded(PART) == PART and len({rounded(tokens) for tokens in range(1, PART + 1)}) < 170

@@ -18,6 +18,7 @@ class Head(nn.Module, ABC):
     """A head after one layer. `feature` is what the learned exit rule reads too; `size` is its width."""
 
     size: int
+    reads_first: bool = False  # whether an answer depends on the first token of each row alone
 
     @abstractmethod
     def feature(self, tokens: Tokens) -> Tensor:

@@ -23,6 +23,7 @@ class LinearHead(Head):
     def __init__(self, shape: HeadShape, pool: Pool):
         super().__init__()
         self.pool, self.per_token, self.size = pool, shape.per_token, shape.width
+        self.reads_first = pool == "first" and not shape.per_token
         self.dropout = nn.Dropout(shape.dropout)
         self.out = plain(nn.Linear(shape.width, shape.labels))
 

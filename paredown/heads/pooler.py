@@ -32,6 +32,7 @@ class PoolerHead(Head):
     def __init__(self, shape: HeadShape, dense: nn.Linear, pool: Pool):
         super().__init__()
         self.pool, self.per_token, self.size = pool, shape.per_token, shape.width
+        self.reads_first = pool == "first" and not shape.per_token
         self.dense = dense
         self.dropout = nn.Dropout(shape.dropout)
         self.out = plain(nn.Linear(shape.width, shape.labels))

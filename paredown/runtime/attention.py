@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paredown.runtime.half_attention import LONG, Way
+from paredown.runtime.slots import Run
 from paredown.system.attention import without_plans
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ def attend(
     bias: Bias | None = None,
     half: Way | None = None,
 ) -> Tensor:
-    """[queries, attention heads, width] of what each query finds among the keys of its row. `half`: how a CPU computes
-    long rows in bfloat16; then answers have 32 bits, whatever was asked in."""
+    """[queries, attention heads, width] of what each query finds among the keys of its row. `half`: how a CPU attends
+    in bfloat16; then answers have 32 bits, whatever was asked in."""
     if query.is_cuda:
         window = None if bias is None else bias.distances.window
         if query.dtype in HALF and (bias is None or (bias.whole and window is not None)):
@@ -74,15 +75,29 @@ def attend(
                 return attend_rows(query, key, value, queries, keys)
             return _varlen(query, key, value, queries, keys, window)
         return _padded(query, key, value, queries, keys, bias)
-    mixed = torch.empty(query.shape, dtype=query.dtype if half is None else torch.float32)
+    if half is not None and bias is None:
+        return _attend_in_half(query, key, value, keys, half)
+    mixed = torch.empty(query.shape, dtype=query.dtype)
     for asking, among, added in _runs(queries, keys, bias):
         rows = _rows(query, asking), _rows(key, among), _rows(value, among)
-        if half is not None and among[-1] >= LONG and added is None:
-            found = half(*rows)
-        else:
-            found = F.scaled_dot_product_attention(*rows, attn_mask=added)
-        _rows(mixed, asking).copy_(found)
+        _rows(mixed, asking).copy_(F.scaled_dot_product_attention(*rows, attn_mask=added))
     return mixed
+
+
+def _attend_in_half(query: Tensor, key: Tensor, value: Tensor, packing: Packing, half: Way) -> Tensor:
+    """The same, among tokens that all ask. Short rows that come in 32 bits keep them."""
+    halves = query.dtype == torch.bfloat16
+    slots = packing.slots if half.joins and halves else None
+    if slots is not None:
+        query, key, value = (one.index_select(0, slots.token) for one in (query, key, value))
+    mixed = torch.empty(query.shape)
+    for run, added in slots.runs if slots is not None else ((run, None) for run in packing.runs):
+        rows, found = (_rows(query, run), _rows(key, run), _rows(value, run)), _rows(mixed, run)
+        if run[-1] >= LONG or (half.joins and halves):
+            half.attend(*rows, added, found)
+        else:
+            found.copy_(F.scaled_dot_product_attention(*rows))
+    return mixed if slots is None else mixed.index_select(0, slots.slot)
 
 
 def watch(query: Tensor, key: Tensor, value: Tensor, packing: Packing, bias: Bias | None) -> tuple[Tensor, Tensor]:
@@ -103,9 +118,6 @@ def watch(query: Tensor, key: Tensor, value: Tensor, packing: Packing, bias: Bia
 def _weights(query: Tensor, key: Tensor, added: Tensor | None) -> Tensor:
     scores = (query @ key.transpose(-1, -2)).float() * query.shape[-1] ** -0.5
     return (scores if added is None else scores + added).softmax(-1)
-
-
-Run = tuple[int, int, int]
 
 
 def _runs(queries: Packing, keys: Packing, bias: Bias | None) -> Iterator[tuple[Run, Run, Tensor | None]]:

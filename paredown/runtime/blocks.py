@@ -106,9 +106,15 @@ class Block:
         qkv, output = (in_parts(one, rounds) for one in (self.qkv, self.output))
         return replace(self, qkv=qkv, output=output, feed_forward=after)  # type: ignore[arg-type]
 
-    def mixed(self, hidden: Tensor, state: PackedState, watched: bool) -> tuple[Tensor, Tensor | None]:
-        """What every token finds among those of its row, and the attention it receives."""
-        query, key, value = self.turned(self.qkv(hidden).unflatten(-1, (3, self.heads, -1)), state)
+    def __call__(self, state: PackedState, watched: bool) -> tuple[Tensor, Tensor | None]:
+        """Hidden states after the layer, and the attention that every token received, if it is watched."""
+        found, received = self.found(state, watched)
+        return self.after(found, state.hidden), received
+
+    def found(self, state: PackedState, watched: bool = False) -> tuple[Tensor, Tensor | None]:
+        """[tokens, width] what every token finds among those of its row, and the attention it receives."""
+        qkv = self.qkv(self.before(state.hidden))
+        query, key, value = self.turned(qkv.unflatten(-1, (3, self.heads, -1)), state)
         bias, received = None, None
         if self.distances is not None:
             bias = Bias(self.distances, state.position, state.whole)
@@ -118,13 +124,17 @@ class Block:
             found, received = watch(query, key, value, state.packing, bias)
         else:
             found = attend(query, key, value, state.packing, state.packing, bias, self.half)
-        return self.output(found.flatten(1)), received
+        return found.flatten(1), received
 
     def turned(self, qkv: Tensor, state: PackedState) -> tuple[Tensor, ...]:
         return qkv.unbind(1)
 
-    def __call__(self, state: PackedState, watched: bool) -> tuple[Tensor, Tensor | None]:
-        """Hidden states after the layer, and the attention that every token received, if it is watched."""
+    def before(self, hidden: Tensor) -> Tensor:
+        """What attention sees of hidden states."""
+        return hidden
+
+    def after(self, found: Tensor, hidden: Tensor) -> Tensor:
+        """Hidden states after the layer, by what attention has found and those before."""
         raise NotImplementedError
 
 
@@ -135,10 +145,9 @@ class PostNorm(Block):
     attention_norm: Norm
     output_norm: Norm
 
-    def __call__(self, state: PackedState, watched: bool) -> tuple[Tensor, Tensor | None]:
-        found, received = self.mixed(state.hidden, state, watched)
-        hidden = self.attention_norm(found, state.hidden)
-        return self.output_norm(self.feed_forward(hidden), hidden), received
+    def after(self, found: Tensor, hidden: Tensor) -> Tensor:
+        hidden = self.attention_norm(self.output(found), hidden)
+        return self.output_norm(self.feed_forward(hidden), hidden)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,10 +159,12 @@ class PreNorm(Block):
     frequencies: Tensor  # [size / 2]
     scaling: float
 
-    def __call__(self, state: PackedState, watched: bool) -> tuple[Tensor, Tensor | None]:
-        found, received = self.mixed(self.attention_norm(state.hidden), state, watched)
-        hidden = found.add_(state.hidden)
-        return self.feed_forward(self.feed_forward_norm(hidden)).add_(hidden), received
+    def before(self, hidden: Tensor) -> Tensor:
+        return self.attention_norm(hidden)
+
+    def after(self, found: Tensor, hidden: Tensor) -> Tensor:
+        hidden = self.output(found).add_(hidden)
+        return self.feed_forward(self.feed_forward_norm(hidden)).add_(hidden)
 
     def turned(self, qkv: Tensor, state: PackedState) -> tuple[Tensor, ...]:
         cos, sin = self._rotation(state, qkv.dtype)

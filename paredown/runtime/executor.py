@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 MOST_RUNNERS = 32  # that are kept; on a GPU each has graphs
 ROWS = 32  # of a padded batch, where nobody says
-# Tokens that make a packed batch worth running: from here on a layer takes as long for each.
-CPU_TOKENS, GPU_TOKENS = 1024, 200_000
+# Tokens that make a packed batch worth running: from here on a layer and its head take about as long for each.
+CPU_TOKENS, GPU_TOKENS = 2048, 200_000
 GPU_SHARE = 0.25  # of its memory, for the widest states of a batch
 
 

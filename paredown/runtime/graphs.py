@@ -34,7 +34,8 @@ class Graphs:
     """Runs one route; what is not known yet is captured when a batch of its size first comes."""
 
     def __init__(self, network: Network, route: Route, segments: Sequence[Segment], device: Device):
-        self.network, self.segments, self.device = network, segments, device
+        self.network, self.device = network, device
+        self.segments = [segment.for_all_tokens() for segment in segments]  # a room has memory for them all
         self.backend: Any = network.backend
         self.weight = next(network.parameters())
         self.answering = Answering(network, route)
@@ -80,6 +81,7 @@ class Graphs:
         size = Size.of(state.size, len(state), state.packing.longest)
         if not self.hold(size):
             return False
+        state = state.finished()
         with self.lock:
             room = self._room(size, Fittings.of_state(state))
             room.take_in(state)

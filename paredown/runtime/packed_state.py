@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from paredown.runtime.attention import attend
+from paredown.runtime.slots import Run, Slots, joined
 from paredown.state import Pool, State, Tokens
 
 NEIGHBOURS = 16  # rows whose queries are asked of all their tokens, as one product: most answers are not wanted
@@ -61,9 +62,9 @@ class Packing:
         return within.clamp_(max=self.longest - 1)
 
     @cached_property
-    def runs(self) -> list[tuple[int, int, int]]:
-        """(first token, rows, length) of neighbouring rows of one length; read on the host."""
-        found: list[tuple[int, int, int]] = []
+    def runs(self) -> list[Run]:
+        """Neighbouring rows of one length; read on the host."""
+        found: list[Run] = []
         at = 0
         for length in self.lengths.tolist():
             if found and found[-1][2] == length:
@@ -73,6 +74,11 @@ class Packing:
                 found.append((at, 1, length))
             at += length
         return found
+
+    @cached_property
+    def slots(self) -> Slots | None:
+        """Rows of about one length, padded to it; None where those of one length lie together already."""
+        return joined(self.lengths, len(self.runs))
 
     @cached_property
     def neighbours(self) -> list[tuple[slice, slice, Tensor]]:
@@ -142,6 +148,16 @@ class PackedTokens(Tokens):
         return hidden, positions < packing.lengths.unsqueeze(1)
 
 
+class Begun(Protocol):
+    """A layer in two parts: only the first mixes tokens."""
+
+    def found(self, state: PackedState) -> tuple[Tensor, Any]:
+        """[tokens, width] what tokens find among those of their row."""
+
+    def after(self, found: Tensor, hidden: Tensor) -> Tensor:
+        """[tokens, width] after the layer, of some tokens."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PackedState(State):
     """Tokens are [tokens], those of a row together."""
@@ -151,7 +167,24 @@ class PackedState(State):
     whole: bool = True  # no row has lost a token
     all_packing: Packing | None = None  # of the tokens that came, where those that were dropped are parked
 
-    token_facts = ("hidden", "position", "protected", "received")
+    begun: Begun | None = None  # a layer of which all tokens have passed the attention, and first ones the rest
+    found: Tensor | None = None  # [tokens, width] by the attention there
+    ahead: Tensor | None = None  # [rows, width] of first tokens after it
+
+    row_facts = (*State.row_facts, "ahead")
+    token_facts = ("hidden", "position", "protected", "received", "found")
+
+    def begin(self, layer: Begun) -> PackedState:
+        """After a layer, of which only first tokens will be read; the others can be `finished` when rows have left."""
+        (found, _), first = layer.found(self), self.packing.first
+        ahead = layer.after(found.index_select(0, first), self.hidden.index_select(0, first))
+        return self._but(begun=layer, found=found, ahead=ahead, received=None, steps=self.steps + 1)
+
+    def finished(self) -> PackedState:
+        """With all tokens after the last layer."""
+        if self.begun is None or self.found is None:
+            return self
+        return self._but(hidden=self.begun.after(self.found, self.hidden), begun=None, found=None, ahead=None)
 
     def numbers_of(self, leave: Tensor) -> Tensor:
         """How many units leave; of the rows that stay the tokens and the longest, where rows are units."""
@@ -204,6 +237,8 @@ class PackedState(State):
     def tokens(self, all: bool = False) -> PackedTokens:
         if all and self.parked is not None and self.all_packing is not None:
             return PackedTokens(self._everything(), self.all_packing, self.columns)
+        if self.ahead is not None:
+            return PackedTokens(self.ahead, self.packing.firsts, 1)
         return PackedTokens(self.hidden, self.packing, self.columns)
 
     @property
@@ -226,6 +261,8 @@ class PackedState(State):
 
     def _concat(self, states: Sequence[PackedState]) -> PackedState:
         """Rows are ordered by length, so that those of one length lie together."""
+        if any(state.begun is not states[0].begun for state in states):
+            states = [state.finished() for state in states]
         parked = any(state.parked is not None for state in states)
         alike = [
             state._but(
@@ -236,7 +273,7 @@ class PackedState(State):
             )
             for state in states
         ]
-        together = self._but(
+        together = alike[0]._but(
             **self._joined(alike),
             **{name: _strung([getattr(one, name) for one in alike]) for name in (*self.token_facts, "parked")},
             packing=_strung_packings([one.packing for one in alike]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paredown.route import Route, Step
 
@@ -15,6 +15,10 @@ class Segment:
     @property
     def asked(self) -> Step:
         return self.steps[-1]
+
+    def for_all_tokens(self) -> Segment:
+        """No layer leaves tokens for later that its head does not read."""
+        return replace(self, steps=tuple(replace(step, reads_first=False) for step in self.steps))
 
 
 def segments(route: Route) -> tuple[Segment, ...]:

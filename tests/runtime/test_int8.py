@@ -17,11 +17,12 @@ from paredown.plan import Plan
 from paredown.ranges import Inputs, Range, Ranges
 from paredown.runtime import half_attention, int8_choice
 from paredown.runtime.blocks import BLOCKS
-from paredown.runtime.half_attention import LONG, WAYS
+from paredown.runtime.half_attention import LONG, WAYS, Way
 from paredown.runtime.int8 import Int8
 from paredown.runtime.int8_kernels import KERNELS, UNIT, Weights, by_token, by_token_above
 from paredown.runtime.pools import Pools
 from paredown.runtime.runner import Runner
+from paredown.runtime.slots import HIDDEN
 from paredown.runtime.watching import ranges_in
 from paredown.system.measured import measure
 from tests.families import adaptive, batch
@@ -228,11 +229,29 @@ def test_attention_in_bfloat16_is_near_to_that_in_floats(
 ) -> None:
     monkeypatch.setattr(half_attention, "AT_ONCE", scores_at_once)
     query, key, value = (one.transpose(1, 2) for one in torch.randn(3, 3, 70, 2, 8).unbind())
-    before = query.clone()
-    exact = torch.nn.functional.scaled_dot_product_attention(query, key, value)
-    for inputs in ((query, key, value), (query.bfloat16(), key.bfloat16(), value.bfloat16())):
-        assert (WAYS[way](*inputs) - exact).norm() < 0.01 * exact.norm()
+    before, hidden = query.clone(), torch.zeros(3, 1, 1, 70)
+    hidden[1, ..., 50:] = HIDDEN
+    for added in (None, hidden):
+        exact = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=added)
+        for inputs in ((query, key, value), (query.bfloat16(), key.bfloat16(), value.bfloat16())):
+            found = torch.empty_like(exact)
+            WAYS[way].attend(*inputs, added, found)
+            assert (found - exact).norm() < 0.01 * exact.norm()
     assert torch.equal(query, before)
+
+
+@pytest.mark.parametrize("shift", [-200.0, 0.0, 200.0])
+def test_scores_may_be_large(shift: float) -> None:
+    """A softmax ignores what all scores share, but powers would be too large or small."""
+    query, key, value = (one.transpose(1, 2) for one in torch.randn(3, 2, 9, 2, 8).unbind())
+    query[0, ..., 0], key[0, ..., 0] = shift * 8**0.5, 1.0
+    found, exact = torch.empty_like(query), torch.nn.functional.scaled_dot_product_attention(query, key, value)
+    WAYS["products"].attend(query, key, value, None, found)
+    assert found.isfinite().all() and (found[1] - exact[1]).norm() < 0.01 * exact[1].norm()
+    assert (found[0] - exact[0]).norm() < 0.5 * exact[0].norm()  # scores of 200 are rounded to whole ones
+    query[0, 0, 0] = torch.nan
+    WAYS["products"].attend(query, key, value, None, found)
+    assert found[0, 0, 0].isnan().all() and found[0, 1].isfinite().all() and found[1].isfinite().all()
 
 
 @pytest.mark.parametrize("calibrated", [False, True])
@@ -241,21 +260,23 @@ def test_attention_in_bfloat16_is_near_to_that_in_floats(
 def test_long_rows_are_attended_in_bfloat16(
     way: str | None, kernel: str, calibrated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it is faster; a row's own length decides, so neighbours make no difference."""
+    """Where it is faster; neighbours make no difference, though rows of about one length are attended together."""
     asked: list[int] = []
 
-    def noted(query: Tensor, *others: Tensor) -> Tensor:
+    def noted(query: Tensor, *others: Any) -> None:
         asked.append(query.shape[2])
-        return WAYS[way](query, *others)
+        WAYS[way].attend(query, *others)
 
-    monkeypatch.setattr("paredown.runtime.int8.faster_in_half", lambda threads: noted if way else None)
+    chosen = None if way is None else Way(noted, WAYS[way].joins)
+    monkeypatch.setattr("paredown.runtime.int8.faster_in_half", lambda threads: chosen)
     model, long = made(max_position_embeddings=2 * LONG), [LONG + 3, LONG - 1, LONG]
     inputs = batch(99, long)
     wanted = model.use("packed").answer(inputs, Plan()).logits
     eight(model, calibrated, kernel)
     found = model.answer(inputs, Plan()).logits
     assert (found - wanted).abs().max() <= NEAR * max(1.0, wanted.abs().max().item())
-    assert set(asked) == ({LONG, LONG + 3} if way else set())
+    together = way == "products" and calibrated and kernel == "onednn"  # the one whose products have 16 bits
+    assert set(asked) == (set() if way is None else {LONG + 4} if together else {LONG, LONG + 3})
     for row, length in enumerate(long):
         single = {name: value[row : row + 1, :length] for name, value in inputs.items()}
         assert (model.answer(single, Plan()).logits - found[row]).abs().max() <= SAME

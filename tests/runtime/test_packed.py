@@ -17,9 +17,10 @@ from paredown.answers._rows import Encoded, token_rows
 from paredown.errors import BadSetting
 from paredown.model import AdaptiveModel
 from paredown.plan import Plan
-from paredown.runtime.blocks import BLOCKS
+from paredown.runtime import packed
+from paredown.runtime.blocks import BLOCKS, PostNorm, PreNorm
 from paredown.runtime.packed import Packed
-from paredown.runtime.packed_state import PackedState
+from paredown.runtime.packed_state import PackedState, Packing
 from paredown.runtime.pools import Pools
 from paredown.runtime.runner import Runner
 from paredown.state import Answer
@@ -74,6 +75,42 @@ def test_answers_as_the_reference(family: str, kind: str) -> None:
         same(model, inputs, wanted, model.answer(inputs, plan))
 
 
+@pytest.mark.parametrize("kind", ["single_label", "choice"])
+@pytest.mark.parametrize("family", sorted(BLOCKS))
+def test_rows_leave_by_their_first_token(family: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others pass the rest of a layer when they are not alone, and only of rows that stay."""
+    passed: list[int] = []
+    for block in (PostNorm, PreNorm):
+        after = block.after
+
+        def noted(self: Any, found: Tensor, hidden: Tensor, after: Any = after) -> Tensor:
+            passed.append(len(hidden))
+            return after(self, found, hidden)
+
+        monkeypatch.setattr(block, "after", noted)
+    model, inputs, plan = made(family, kind), asked(kind), Plan(exit="entropy:0.5")
+    wanted = model.use("reference").answer(inputs, plan)
+    model.use("packed")
+    for saves in (False, True):
+        monkeypatch.setattr(packed, "_saves", lambda state, leaving, saves=saves: saves)
+        passed.clear()
+        same(model, inputs, wanted, model.answer(inputs, plan))
+        layers = wanted.layers if kind == "single_label" else wanted.layers[inputs["group"]]
+        firsts = int(layers.sum()) if saves else 0
+        others = sum(length * (int(run) - saves) for length, run in zip(LENGTHS, layers, strict=True))
+        assert sum(passed) == firsts + others
+
+
+@pytest.mark.parametrize(
+    "rows, tokens, last, saves", [(8, 1024, False, True), (1, 25, False, False), (1, 25, True, True)]
+)
+def test_first_tokens_go_ahead_where_that_saves_time(rows: int, tokens: int, last: bool, saves: bool) -> None:
+    lengths = torch.full((rows,), tokens // rows)
+    packing, hidden = Packing(lengths, tokens, tokens // rows), torch.zeros(tokens, 1)
+    state = PackedState(hidden=hidden, row=lengths, position=lengths, packing=packing, columns=packing.longest)
+    assert packed._saves(state, 1.0 if last else packed.LEAVING) == saves
+
+
 @pytest.mark.parametrize("head", ["linear", "attention", "linear:mean", "linear:max", "attention:pool=mean"])
 @pytest.mark.parametrize("kind", ["single_label", "token_label"])
 def test_every_head_reads_packed_tokens(head: str, kind: str) -> None:
@@ -90,12 +127,22 @@ def test_every_head_reads_packed_tokens(head: str, kind: str) -> None:
     full=st.sampled_from([1, 16, 40, 1000]),
     threshold=st.floats(0.05, 1.0),
     reduce=st.sampled_from([None, "fixed_share:0.6,score=attention"]),
+    ahead=st.sampled_from([0.0, 0.5, 1.0]),
     order=st.randoms(use_true_random=False),
 )
 def test_who_shares_a_pool_makes_no_difference(
+    lengths: list[int], cut: int, full: int, threshold: float, reduce: str | None, ahead: float, order: random.Random
+) -> None:
+    """Rows arrive in batches of any size and order, with bounds of their own, wait for others or not, and leave by
+    first tokens that went ahead, or with all."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packed, "_saves", lambda state, leaving: order.random() < ahead)
+        _share_a_pool(lengths, cut, full, threshold, reduce, order)
+
+
+def _share_a_pool(
     lengths: list[int], cut: int, full: int, threshold: float, reduce: str | None, order: random.Random
 ) -> None:
-    """Rows arrive in batches of any size and order, with bounds of their own, and wait for others or not."""
     model = adaptive("bert").use("packed")
     plans = [
         Plan(exit=f"entropy:{threshold if row % 2 else threshold / 2}", reduce=reduce) for row in range(len(lengths))
