@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paredown.runtime.half_attention import LONG, Way
+from paredown.runtime.half_attention import LONG, HalfAttention
 from paredown.runtime.slots import Run
 from paredown.system.attention import without_plans
 
@@ -62,7 +62,7 @@ def attend(
     queries: Packing,
     keys: Packing,
     bias: Bias | None = None,
-    half: Way | None = None,
+    half: HalfAttention | None = None,
 ) -> Tensor:
     """[queries, attention heads, width] of what each query finds among the keys of its row. `half`: how a CPU attends
     in bfloat16; then answers have 32 bits, whatever was asked in."""
@@ -84,7 +84,7 @@ def attend(
     return mixed
 
 
-def _attend_in_half(query: Tensor, key: Tensor, value: Tensor, packing: Packing, half: Way) -> Tensor:
+def _attend_in_half(query: Tensor, key: Tensor, value: Tensor, packing: Packing, half: HalfAttention) -> Tensor:
     """The same, among tokens that all ask. Short rows that come in 32 bits keep them."""
     halves = query.dtype == torch.bfloat16
     slots = packing.slots if half.joins and halves else None

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from paredown.ranges import MAPS
 from paredown.runtime.attention import HALF, TRITON, Bias, Distances, attend, watch
-from paredown.runtime.half_attention import Way
+from paredown.runtime.half_attention import HalfAttention
 from paredown.runtime.packed_state import PackedState
 from paredown.runtime.parts import INNER, Map, in_parts
 from paredown.system.products import laid_out, onednn, suits
@@ -78,7 +78,7 @@ class Block:
     heads: int
     distances: Distances | None
     feed_forward: FeedForward | Gated
-    half: Way | None = field(default=None, kw_only=True)  # how a CPU attends in bfloat16, where it does
+    half: HalfAttention | None = field(default=None, kw_only=True)  # how a CPU attends in bfloat16, where it does
 
     @property
     def maps(self) -> dict[str, Dense]:

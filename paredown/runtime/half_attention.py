@@ -26,7 +26,7 @@ LEAST, MOST = 1e-20, 1e30  # sums of powers far from where bfloat16 ends
 
 
 @dataclass(frozen=True)
-class Way:
+class HalfAttention:
     """How what queries find is written down: by queries, keys and values [rows, attention heads, tokens, width], what
     is added to scores [rows, 1, 1, tokens], and where it is to be written, which is like queries."""
 
@@ -83,11 +83,11 @@ def _slices(number: int, scores: int) -> Iterator[slice]:
     return (slice(first, first + step) for first in range(0, number, step))
 
 
-WAYS = {"kernel": Way(by_kernel), "products": Way(by_products, joins=True)}
+WAYS = {"kernel": HalfAttention(by_kernel), "products": HalfAttention(by_products, joins=True)}
 
 
 @cache
-def faster_in_half(threads: int) -> Way | None:
+def faster_in_half(threads: int) -> HalfAttention | None:
     """The fastest way on this machine with so many threads; None where 32 bits are about as fast."""
     if not computes_bfloat16(torch.device("cpu")):
         return None

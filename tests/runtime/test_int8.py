@@ -17,7 +17,7 @@ from paredown.plan import Plan
 from paredown.ranges import Inputs, Range, Ranges
 from paredown.runtime import half_attention, int8_choice
 from paredown.runtime.blocks import BLOCKS
-from paredown.runtime.half_attention import LONG, WAYS, Way
+from paredown.runtime.half_attention import LONG, WAYS, HalfAttention
 from paredown.runtime.int8 import Int8
 from paredown.runtime.int8_kernels import KERNELS, UNIT, Weights, by_token, by_token_above
 from paredown.runtime.pools import Pools
@@ -267,7 +267,7 @@ def test_long_rows_are_attended_in_bfloat16(
         asked.append(query.shape[2])
         WAYS[way].attend(query, *others)
 
-    chosen = None if way is None else Way(noted, WAYS[way].joins)
+    chosen = None if way is None else HalfAttention(noted, WAYS[way].joins)
     monkeypatch.setattr("paredown.runtime.int8.faster_in_half", lambda threads: chosen)
     model, long = made(max_position_embeddings=2 * LONG), [LONG + 3, LONG - 1, LONG]
     inputs = batch(99, long)
