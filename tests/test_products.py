@@ -87,7 +87,7 @@ def test_the_work_is_counted(preferred: None) -> None:
 def test_onednn_must_be_clearly_faster(torch_seconds: float, wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "known_seconds", lambda *unused: {"torch": torch_seconds, "onednn": 1.0})
     products.prefers_onednn.cache_clear()
-    assert products.prefers_onednn(1) is (wanted and products.KNOWN)
+    assert products.prefers_onednn() is (wanted and products.KNOWN)
     products.prefers_onednn.cache_clear()
 
 
@@ -115,6 +115,19 @@ def test_work_is_measured_once(cache: Path) -> None:
     cache.rmdir()
     cache.write_text("no folder can be made here")
     assert measured.known_seconds("a sum", ("fast", "slow"), make)
+
+
+def test_all_numbers_of_threads_know_the_same(cache: Path) -> None:
+    """Else processes of one machine would compute with other kernels, and to other bits."""
+    before, seen = torch.get_num_threads(), []
+    try:
+        for threads in (2, 1):
+            torch.set_num_threads(threads)
+            measured.known_seconds("a sum", ("a",), lambda: {"a": lambda: seen.append(torch.get_num_threads())})
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [1] * measured.ROUNDS
 
 
 def test_parts_have_few_sizes_and_lose_nothing() -> None:

@@ -87,8 +87,8 @@ WAYS = {"kernel": HalfAttention(by_kernel), "products": HalfAttention(by_product
 
 
 @cache
-def faster_in_half(threads: int) -> HalfAttention | None:
-    """The fastest way on this machine with so many threads; None where 32 bits are about as fast."""
+def faster_in_half() -> HalfAttention | None:
+    """The fastest way on this machine; None where 32 bits are about as fast."""
     if not computes_bfloat16(torch.device("cpu")):
         return None
     seconds = known_seconds("attention in 16 bits", ("32 bits", *WAYS), _works)

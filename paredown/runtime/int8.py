@@ -74,7 +74,7 @@ class Int8(Packed):
 
 
 def _quantized(block: Block, kernel: Kernel, inputs: Mapping[str, Inputs] | None) -> Block:
-    block = replace(block, half=faster_in_half(torch.get_num_threads()))
+    block = replace(block, half=faster_in_half())
     if inputs is None:
         return block.with_maps(_by_token(block, kernel)).in_parts(False)
     fused = _fused(block, kernel, inputs)

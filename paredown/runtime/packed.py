@@ -229,7 +229,7 @@ def _by_onednn(block: Block) -> bool:
     """Whether products of this layer are faster that way."""
     weight = block.qkv.weight
     plain = weight.device.type == "cpu" and weight.dtype == torch.float32
-    return plain and prefers_onednn(torch.get_num_threads())
+    return plain and prefers_onednn()
 
 
 def _saves(state: PackedState, leaving: float) -> bool:

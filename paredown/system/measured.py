@@ -1,4 +1,7 @@
-"""How long pieces of work take on this machine: measured once, then known from a file in the user's cache."""
+"""How long pieces of work take on this machine: measured once, then known from a file in the user's cache.
+
+By one thread, however many a process has: so all processes of a machine compute in the same way, to the same bits.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +26,26 @@ Works = Mapping[str, Callable[[], Any]]  # by name
 
 def known_seconds(of: str, names: Sequence[str], make: Callable[[], Works]) -> dict[str, float]:
     """What each named work takes, as the cache knows it, or as it is measured now. `of`: what they are alternatives
-    for; it may differ by the number of threads."""
-    path, key = cache_file(), f"{of}, {torch.get_num_threads()} threads"
+    for."""
+    path = cache_file()
     known = _read(path)
-    seconds: dict[str, float] = known["seconds"].get(key, {})
+    seconds: dict[str, float] = known["seconds"].get(of, {})
     if not set(names) <= set(seconds):
-        known["seconds"][key] = seconds = measure(make())
+        with one_thread():
+            known["seconds"][of] = seconds = measure(make())
         with contextlib.suppress(CannotSave):  # what cannot be kept is measured again
             write_json(path, known)
     return seconds
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def measure(works: Works) -> dict[str, float]:

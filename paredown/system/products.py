@@ -36,7 +36,7 @@ def suits(hidden: Tensor, weight: Tensor) -> bool:
     """Whether oneDNN is to compute it: it knows no gradients."""
     wide = hidden.numel() * len(weight) >= LEAST
     plain = hidden.dtype == weight.dtype == torch.float32 and hidden.device.type == "cpu"
-    return wide and plain and not torch.is_grad_enabled() and prefers_onednn(torch.get_num_threads())
+    return wide and plain and not torch.is_grad_enabled() and prefers_onednn()
 
 
 def onednn(hidden: Tensor, weight: Tensor, bias: Tensor | None, gelu: bool = False) -> Tensor:
@@ -52,8 +52,8 @@ def laid_out(weight: Tensor) -> Tensor:
 
 
 @cache
-def prefers_onednn(threads: int) -> bool:
-    """Whether it is the faster one on this machine with so many threads."""
+def prefers_onednn() -> bool:
+    """Whether it is the faster one on this machine."""
     if not KNOWN:
         return False
     seconds = known_seconds("linear map in 32 bits", ("torch", "onednn"), _works)

@@ -90,7 +90,7 @@ def test_rows_of_several_batches_share_pools(kernel: str) -> None:
 @pytest.mark.parametrize("kernel", USABLE)
 @pytest.mark.parametrize("way", [*WAYS, None])
 def test_tokens_are_dropped(way: str | None, kernel: str, calibrated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paredown.runtime.int8.faster_in_half", lambda threads: WAYS[way] if way else None)
+    monkeypatch.setattr("paredown.runtime.int8.faster_in_half", lambda: WAYS[way] if way else None)
     model, inputs, plan = made(), batch(99, LENGTHS), Plan(reduce="fixed_share:0.5,score=attention")
     wanted = model.use("packed").answer(inputs, plan)
     eight(model, calibrated, kernel)
@@ -268,7 +268,7 @@ def test_long_rows_are_attended_in_bfloat16(
         WAYS[way].attend(query, *others)
 
     chosen = None if way is None else HalfAttention(noted, WAYS[way].joins)
-    monkeypatch.setattr("paredown.runtime.int8.faster_in_half", lambda threads: chosen)
+    monkeypatch.setattr("paredown.runtime.int8.faster_in_half", lambda: chosen)
     model, long = made(max_position_embeddings=2 * LONG), [LONG + 3, LONG - 1, LONG]
     inputs = batch(99, long)
     wanted = model.use("packed").answer(inputs, Plan()).logits
