@@ -31,7 +31,7 @@ from tests.families import adaptive
 
 os.environ.update(LOOPBACK)  # read when Ray is imported, which the test of any address may do first
 ROWS, SIZE = 1000, 32  # of the input, of a shard
-ON_RAY = ("--ray", "local", "--workers", "1")
+ON_RAY = ("--ray", "local", "--workers", "2")  # of one thread each, as many as this process has: the same bits
 
 
 def run(*words: Any) -> int:
@@ -121,7 +121,7 @@ def test_a_stopped_run_goes_on_a_killed_worker_is_replaced_and_the_file_is_that_
 
     with monkeypatch.context() as patch:
         seen = act_at(4, patch, lambda: processes("ray::MapWorker")[0].kill())
-        assert run(bundle, rows, out, *words, "--ray", "local", "--workers", "2", "--json") == 0
+        assert run(bundle, rows, out, *words, *ON_RAY, "--json") == 0
     assert json.loads(capsys.readouterr().out)["rows"] == ROWS  # what Ray says of the dead goes to standard error
     number = -(-ROWS // SIZE)
     assert sorted(seen) == sorted({*range(number + 1)} - before)  # each once; the last one says that it is the last
