@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.pages import DOCS, Document, committed, filled, put, table
 
 PAGE = DOCS / "runtime.md"
-CPUS, REAL = ("cpu", "cpu_vnni", "cpu_amx"), ("sst2", "imdb")
+CPUS, REAL, SIZES = ("cpu", "cpu_vnni", "cpu_amx"), ("sst2", "imdb"), ("size", "size_amd")
 BATCHES = (1, 8, 32, 128, 512, 2048)
 TEXTS = ("SST-2-like", "IMDb-like")
 STAGES = [f"gte-small, SST-2-like, batch 64, {stage}" for stage in ("finetune", "self_distill", "joint")]
@@ -226,7 +226,7 @@ def documents() -> Iterator[Document]:
     slots = {"gpu": gpu(committed("gpu")), "cpu": cpu([committed(name) for name in CPUS])}
     slots |= {"predict": predict(committed("predict")), "training": training(committed("training"))}
     slots["training_cpu"] = training_cpu(committed("training_cpu"))
-    slots["size"] = size(committed("size"))
+    slots["size"] = "\n\n".join(size(committed(name)) for name in SIZES)
     slots["real"] = real({name: committed(f"real_{name}") for name in REAL})
     yield PAGE, lambda text: put(text, **slots)
     yield DOCS / "engine.md", lambda text: put(text, figures=overhead(committed("overhead")))
