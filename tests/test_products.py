@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from paredown.runtime.parts import EXACT, FEW, PART, in_parts, rounded
+from paredown.runtime.parts import PART, in_parts
 from paredown.system import measured, products
-from paredown.system.products import LinearMap, laid_out, onednn, suits
+from paredown.system.products import EXACT, FEW, LinearMap, laid_out, onednn, rounded, suits
 
 needs_onednn = pytest.mark.skipif(not products.KNOWN, reason="this torch comes without oneDNN")
 
@@ -70,6 +71,24 @@ def test_who_computes_a_product(preferred: None) -> None:
     assert linear.weight.grad is not None
     with torch.inference_mode():
         assert torch.allclose(linear(hidden), F.linear(hidden, linear.weight, linear.bias), atol=1e-5)
+
+
+@needs_onednn
+def test_few_kernels_are_made(preferred: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For whatever numbers of tokens a head reads."""
+    sizes, linear = set(), LinearMap(256, 128)
+
+    def noted(hidden: Tensor, *others: Any) -> Tensor:
+        sizes.add(len(hidden))
+        return onednn(hidden, *others)
+
+    monkeypatch.setattr(products, "onednn", noted)
+    with torch.inference_mode():
+        for tokens in range(64, 128):
+            hidden = drawn(tokens, 256)
+            assert torch.allclose(linear(hidden), F.linear(hidden, linear.weight, linear.bias), atol=1e-5)
+        assert linear(drawn(2, 45, 256)).shape == (2, 45, 128)
+    assert sizes == {rounded(tokens) for tokens in range(64, 128)} and len(sizes) == 17
 
 
 @needs_onednn

@@ -18,7 +18,8 @@ from torch import Tensor
 from transformers.activations import GELUActivation
 
 from paredown.ranges import Range
-from paredown.runtime.parts import Map, rounded
+from paredown.runtime.parts import Map
+from paredown.system.products import rounded
 
 
 def narrow() -> bool:

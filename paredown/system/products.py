@@ -20,6 +20,8 @@ from paredown.system.measured import Works, known_seconds
 LEAST = 2**20  # multiplications; a call of oneDNN costs more than it saves on fewer
 MARGIN = 1.1  # how many times faster oneDNN must be
 SAMPLE = (256, 384, 1536)  # tokens, inputs and outputs of the map that is measured
+EXACT = 32  # so many tokens or fewer are not rounded up
+FEW = 512  # so many or fewer by a sixteenth at most, more by half of that: there most of the time is spent
 KNOWN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
@@ -27,9 +29,10 @@ class LinearMap(nn.Linear):
     """A linear map that answers by the faster library."""
 
     def forward(self, hidden: Tensor) -> Tensor:
-        if suits(hidden, self.weight):
-            return onednn(hidden, self.weight, self.bias)
-        return super().forward(hidden)
+        if not suits(hidden, self.weight):
+            return super().forward(hidden)
+        found = in_known_sizes(lambda part: onednn(part, self.weight, self.bias), hidden.flatten(0, -2))
+        return found.unflatten(0, hidden.shape[:-1])
 
 
 def suits(hidden: Tensor, weight: Tensor) -> bool:
@@ -49,6 +52,21 @@ def laid_out(weight: Tensor) -> Tensor:
     """A copy of a weight in the order in which oneDNN reads it, which is what few tokens wait for."""
     copy: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
     return copy
+
+
+def in_known_sizes(function: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
+    """A map of [tokens, width], of a number of tokens that comes again: oneDNN makes a kernel for every new one, and
+    keeps a thousand."""
+    missing = rounded(len(hidden)) - len(hidden)
+    return function(F.pad(hidden, (0, 0, 0, missing)))[: len(hidden)] if missing else function(hidden)
+
+
+def rounded(tokens: int) -> int:
+    """The number that is computed instead: hardly more, and one of some hundred."""
+    if tokens <= EXACT:
+        return tokens
+    step = 1 << ((tokens - 1).bit_length() - (5 if tokens <= FEW else 6))
+    return -(-tokens // step) * step
 
 
 @cache
