@@ -18,6 +18,7 @@ from paredown.calibration.judged import Judged, Outlook
 from paredown.calibration.losses import Risk, usual_scale
 from paredown.calibration.promise import Promise
 from paredown.calibration.testing import (
+    SURE,
     best_order,
     certified,
     conformal,
@@ -33,7 +34,6 @@ from paredown.runtime.timing import milliseconds, spread
 
 SELECTION = 0.2  # of the units choose, unless others do
 LEAST_UNITS = 20  # of a half
-SURE = 1.645  # standard errors that a mean is hardly beyond
 TIMED_ROWS, MOST_TIMED = 32, 12  # rows that a plan's time is measured on, and plans whose time is
 METHODS = {
     "confidence": "learn then test, fixed sequence",

@@ -24,7 +24,7 @@ from paredown.calibration.p_values import (
     upper_bound,
 )
 
-SURE = 1.645  # standard errors that a mean must be below the bound to pass at the usual level
+SURE = 1.645  # standard errors that a mean is hardly beyond, at the usual level
 OWN = 0.3  # of what a plan is expected to lose is its own loss on few units; the rest is what its changes usually lose
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from paredown.runtime.attention import attend
-from paredown.runtime.slots import Run, Slots, joined
+from paredown.runtime.slots import Run, Slots, slots_of
 from paredown.state import Pool, State, Tokens
 
 NEIGHBOURS = 16  # rows whose queries are asked of all their tokens, as one product: most answers are not wanted
@@ -78,7 +78,7 @@ class Packing:
     @cached_property
     def slots(self) -> Slots | None:
         """Rows of about one length, padded to it; None where those of one length lie together already."""
-        return joined(self.lengths, len(self.runs))
+        return slots_of(self.lengths, len(self.runs))
 
     @cached_property
     def neighbours(self) -> list[tuple[slice, slice, Tensor]]:

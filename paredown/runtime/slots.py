@@ -25,7 +25,7 @@ class Slots:
     runs: list[tuple[Run, Tensor | None]]  # and what hides their padding, [rows, 1, 1, length]
 
 
-def joined(lengths: Tensor, calls: int) -> Slots | None:
+def slots_of(lengths: Tensor, calls: int) -> Slots | None:
     """For rows of these lengths; None where that is not less than so many calls."""
     known = lengths.tolist()
     order = sorted((row for row, length in enumerate(known) if length), key=known.__getitem__)
