@@ -58,13 +58,14 @@ def _in_order(values: Tensor) -> Tensor:
 
 def _powers(query: Tensor, key: Tensor, added: Tensor | None, total: Tensor) -> Tensor:
     """What a softmax would divide by its sum, which is written to `total`. As powers of two they take a fourth of the
-    time; scores are made smaller only where sums are too large or small, which hardly ever happens."""
+    time; scores are made smaller only where sums are too large or small, which hardly ever happens. Then by whole
+    numbers, so that what a row finds does not depend on whose sums these are."""
     powers = _scores(query, key, added).exp2_()
     torch.sum(powers, -1, keepdim=True, dtype=torch.float32, out=total)
     least, most = total.aminmax()
     if not (least > LEAST and most < MOST):
-        scores = _scores(query, key, added)
-        powers = scores.sub_(scores.amax(-1, keepdim=True)).exp2_()
+        scores = _scores(query, key, added).float()
+        powers = scores.sub_(scores.amax(-1, keepdim=True).floor_()).exp2_().bfloat16()
         torch.sum(powers, -1, keepdim=True, dtype=torch.float32, out=total)
     return powers
 

@@ -240,6 +240,16 @@ def test_attention_in_bfloat16_is_near_to_that_in_floats(
     assert torch.equal(query, before)
 
 
+def test_a_row_of_great_scores_leaves_others_as_they_are() -> None:
+    """Rows that are computed together do not know each other, whoever needs smaller scores."""
+    query, key, value = (one.transpose(1, 2) for one in torch.randn(3, 2, 9, 2, 8).unbind())
+    alone, together = torch.empty_like(query), torch.empty_like(query)
+    WAYS["products"].attend(query, key, value, None, alone)
+    query[0], key[0] = 40.0, 40.0
+    WAYS["products"].attend(query, key, value, None, together)
+    assert together.isfinite().all() and torch.equal(together[1], alone[1]) and not torch.equal(together[0], alone[0])
+
+
 @pytest.mark.parametrize("shift", [-200.0, 0.0, 200.0])
 def test_scores_may_be_large(shift: float) -> None:
     """A softmax ignores what all scores share, but powers would be too large or small."""
