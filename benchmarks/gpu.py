@@ -75,7 +75,7 @@ def seconds(run: Callable[[int], Any], repeats: int, warm: int = WARM) -> float:
 
 
 class Bench:
-    def __init__(self, head: str, runtime: str = "packed"):
+    def __init__(self, head: str, runtime: str):
         torch.backends.cuda.enable_cudnn_sdp(False)  # it makes a plan for every new shape
         torch.manual_seed(0)
         model = AdaptiveModel(BertForSequenceClassification(BertConfig()).eval(), None, answers.make("single_label"))
@@ -148,9 +148,9 @@ class Bench:
         return float(torch.where(leaves.any(1), leaves.float().argmax(1) + 1, LAYERS).float().mean())
 
 
-def run(head: str) -> Iterator[tuple[str, Any]]:
+def run(head: str, runtime: str) -> Iterator[tuple[str, Any]]:
     with torch.inference_mode():
-        bench = Bench(head)
+        bench = Bench(head, runtime)
         for texts in TEXTS:
             for rows in BATCHES:
                 yield f"{texts}, batch {rows}", bench.batch(texts, rows)
@@ -165,10 +165,11 @@ def run(head: str) -> Iterator[tuple[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--head", default="attention")
+    parser.add_argument("--runtime", default="packed", help="packed or fp8")
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
     found: dict[str, Any] = {"command": repeatable_command("-m benchmarks.gpu"), **machine(), "head": given.head}
-    for name, value in run(given.head):
+    for name, value in run(given.head, given.runtime):
         found[name] = value
         print(name, json.dumps(value), flush=True)
         if given.output:

@@ -55,11 +55,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "32 bits, TF32": {"precision": "no", "tf32": True},
     "bf16": {"precision": "bf16"},
     "bf16, no attention by cuDNN": {"precision": "bf16", "cudnn": False},
-    "bf16, no waiting": {"precision": "bf16", "read_every": 16},
-    "bf16, no waiting, graphs": {"precision": "bf16", "read_every": 16, "graphs": True, "width_multiple": 16},
-    "bf16, compiled": {"precision": "bf16", "compile": True, "width_multiple": 16},
+    "bf16, no waiting": {"precision": "bf16", "cudnn": False, "read_every": 16},
+    "bf16, no waiting, graphs": {
+        "precision": "bf16", "cudnn": False, "read_every": 16, "graphs": True, "width_multiple": 16,
+    },
+    "bf16, compiled": {"precision": "bf16", "cudnn": False, "compile": True, "width_multiple": 16},
     "bf16, no waiting, graphs, compiled": {
-        "precision": "bf16", "read_every": 16, "graphs": True, "compile": True, "width_multiple": 16,
+        "precision": "bf16", "cudnn": False, "read_every": 16, "graphs": True, "compile": True, "width_multiple": 16,
     },
 }  # fmt: skip
 OURS = ("tf32", "cudnn")  # switches that are not the learner's
