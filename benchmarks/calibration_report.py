@@ -89,14 +89,16 @@ def held(found: dict[str, Any]) -> str:
 def shares(found: dict[str, Any]) -> str:
     """How near the certified plans come to the oracle's, on average over the tasks."""
     ways = {"certified": "a fifth of the units choose", "certified_dev_rows_choose": "1,000 dev rows choose"}
-    said = []
+    parts = []
     for way, words in ways.items():
         score, other = (
             statistics.mean(entry[risk][way]["share_of_oracle"] for entry in found.values()) for risk in PROMISES
         )
         both = f"{score:.0%} for the score, {other:.0%} for answers, {(score + other) / 2:.1%} of both"
-        said.append(f"where {words} {both}")
-    return filled(f"Of the oracle's speed-up the certified plans have, on average over these tasks, {'; '.join(said)}.")
+        parts.append(f"where {words} {both}")
+    return filled(
+        f"Of the oracle's speed-up the certified plans have, on average over these tasks, {'; '.join(parts)}."
+    )
 
 
 def in_order(found: dict[str, Any]) -> dict[str, Any]:

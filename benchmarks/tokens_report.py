@@ -35,7 +35,7 @@ def saving(experiment: Experiment, recipe: str) -> Saving | None:
 
 def answer() -> str:
     """What a reader came for: what fewer tokens cost on test rows, and what time follows."""
-    policies = [said for recipe in POLICIES if (said := over_sets(recipe))]
+    policies = [text for recipe in POLICIES if (text := over_sets(recipe))]
     if not policies:
         return stacked(waiting([one.name for one in TOKENS]), filled(times()))
     return filled(f"On test rows, beside the same models with all tokens, {', and '.join(policies)}. {times()}")

@@ -44,14 +44,14 @@ class Template:
 
     @classmethod
     def of(cls, tokenizer: Any) -> Template:
-        said = tokenizer("a", "a", return_special_tokens_mask=True)
-        special = "".join(map(str, said["special_tokens_mask"]))
+        encoded = tokenizer("a", "a", return_special_tokens_mask=True)
+        special = "".join(map(str, encoded["special_tokens_mask"]))
         first, second = special.find("0"), special.rfind("0")
         between = special[first : second + 1].strip("0")
         if first < 1 or not between or "0" in between:
             raise BadSetting(
                 "pairs need a tokenizer that puts a token before the first text and one between the two, such as "
-                f"[CLS] A [SEP] B [SEP]; {type(tokenizer).__name__} makes {tokenizer.decode(said['input_ids'])!r}"
+                f"[CLS] A [SEP] B [SEP]; {type(tokenizer).__name__} makes {tokenizer.decode(encoded['input_ids'])!r}"
             )
         start = special.find("1", first)
         stop = start + len(between)
@@ -59,7 +59,7 @@ class Template:
             {
                 name: (values[:first], values[first], values[start:stop], values[stop], values[second + 1 :])
                 for name in ("input_ids", "token_type_ids")
-                if (values := said.get(name)) is not None
+                if (values := encoded.get(name)) is not None
             }
         )
 
@@ -174,8 +174,8 @@ def _key(paths: list[Path], tokenizer: Any, capacity: int) -> str:
         rules = {name: rule for name, rule in rules.items() if name not in ("truncation", "padding")}  # of calls
     else:
         rules = {"vocabulary": tokenizer.get_vocab(), "settings": repr(tokenizer)}
-    said = json.dumps([FORMAT, SHORTEST, seen, rules, capacity], sort_keys=True)
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
+    facts = json.dumps([FORMAT, SHORTEST, seen, rules, capacity], sort_keys=True)
+    return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
 
 def _facts(folder: Path) -> dict[str, Any] | None:
